@@ -68,6 +68,9 @@ number of pods."""
 
 _CHILDREN: Final = frozenset({DEPLOYMENTS, SERVICES, PODS})
 
+_PLANNED_WITH: Final = (POD_DISRUPTION_BUDGETS, LEADER_WORKER_SETS, COMPUTE_DOMAINS)
+"""Kinds of which a plan depends on whether the operator can use them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Signals:
@@ -129,22 +132,11 @@ class Informers:
         """What a plan may rest on, of the kinds that the operator may be denied or that the cluster
         may lack."""
         denied = tuple(reflector.denied for reflector in self.reflectors)
-        has = self.has_budgets(), self.has_leader_worker_set(), self.has_compute_domains()
-        return denied, has
+        return denied, tuple(map(self.has_kind, _PLANNED_WITH))
 
-    def has_budgets(self) -> bool:
-        """Whether the store has the PodDisruptionBudgets of all namespaces that are served."""
-        return self._has_listed(POD_DISRUPTION_BUDGETS)
-
-    def has_leader_worker_set(self) -> bool:
-        """Whether the cluster has the kind LeaderWorkerSet, and the operator may list it."""
-        return self._has_listed(LEADER_WORKER_SETS)
-
-    def has_compute_domains(self) -> bool:
-        """Whether the operator may make ComputeDomains, and the cluster has the kind."""
-        return self._has_listed(COMPUTE_DOMAINS)
-
-    def _has_listed(self, kind: Kind) -> bool:
+    def has_kind(self, kind: Kind) -> bool:
+        """Whether the cluster has the kind, and the store its objects in all namespaces that are
+        served; False where the operator may not list it."""
         of_kind = [one for one in self.by_watch if one.selection.kind == kind]
         return bool(of_kind) and all(reflector.is_listed for reflector in of_kind)
 
@@ -210,9 +202,7 @@ def assemble(
             api=api,
             stores=informers.stores,
             missing_right=informers.missing_right,
-            has_budgets=informers.has_budgets,
-            has_leader_worker_set=informers.has_leader_worker_set,
-            has_compute_domains=informers.has_compute_domains,
+            has_kind=informers.has_kind,
             fleet=fleet,
             events=events,
             metrics=metrics,

@@ -126,9 +126,7 @@ def _sources(
         if scope.fleet_file is None
         else require_nothing,
         missing_right=dependencies.missing_right,
-        has_budgets=dependencies.has_budgets,
-        has_leader_worker_set=dependencies.has_leader_worker_set,
-        has_compute_domains=dependencies.has_compute_domains,
+        has_kind=dependencies.has_kind,
         shard=dependencies.fleet.view().shard,
         # A fleet file may be older than the nodes.
         has_node=dependencies.stores.has_node if scope.fleet_file is None else has_every_node,

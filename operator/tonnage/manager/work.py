@@ -9,7 +9,7 @@ from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.controller.settings import Settings
 from tonnage.informers.stores import Stores
 from tonnage.kube.events import EventRecorder
-from tonnage.kube.protocol import KubeApi
+from tonnage.kube.protocol import Kind, KubeApi
 from tonnage.kube.rights import Right
 from tonnage.manager.scope import Scope
 from tonnage.reconcile.fleet_state import FleetState
@@ -21,10 +21,9 @@ class LoopDependencies:
     """What the loop uses.
 
     `missing_right` returns the permission that the operator lacks to keep `stores` current for an
-    object, `has_budgets` whether they have the PodDisruptionBudgets, `has_leader_worker_set` and
-    `has_compute_domains` whether the cluster has that kind. `wake` enqueues a key; call it in the
-    event loop's thread. `corrections` are the memory corrections. `is_leading`: whether this
-    process may write now.
+    object, `has_kind` whether they have the objects of a kind that the cluster may lack. `wake`
+    enqueues a key; call it in the event loop's thread. `corrections` are the memory corrections.
+    `is_leading`: whether this process may write now.
     """
 
     settings: Settings
@@ -32,9 +31,7 @@ class LoopDependencies:
     api: KubeApi
     stores: Stores
     missing_right: Callable[[Key], Right | None]
-    has_budgets: Callable[[], bool]
-    has_leader_worker_set: Callable[[], bool]
-    has_compute_domains: Callable[[], bool]
+    has_kind: Callable[[Kind], bool]
     fleet: FleetState
     events: EventRecorder
     metrics: Metrics

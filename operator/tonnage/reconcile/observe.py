@@ -25,6 +25,8 @@ from tonnage.kube.kinds import (
     COMPUTE_DOMAINS,
     INFERENCE_DEPLOYMENTS,
     JOBS,
+    LEADER_WORKER_SETS,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     SERVICES,
@@ -133,9 +135,8 @@ class Sources:
     right that the operator lacks to keep the cache up to date for an object, None while it lacks
     none. Only objects of `shard` are observed; None means all. `has_node` says whether a node is
     watched; without a watch of nodes, every node counts as existing. `read_reports` is asked only
-    about objects that are not ready. `has_budgets` says whether the cache has the
-    PodDisruptionBudgets, `has_leader_worker_set` and `has_compute_domains` whether the cluster has
-    that kind.
+    about objects that are not ready. `has_kind` says whether the cache has the objects of a kind
+    that a cluster may lack, or that the operator may not be allowed to list.
     """
 
     cache: ObjectCache
@@ -153,9 +154,7 @@ class Sources:
     read_starts: ReadStarts = read_no_starts
     read_download: ReadDownload = read_no_download
     read_volumes: ReadVolumes = require_nothing
-    has_budgets: Callable[[], bool] = lambda: True
-    has_leader_worker_set: Callable[[], bool] = lambda: False
-    has_compute_domains: Callable[[], bool] = lambda: False
+    has_kind: Callable[[Kind], bool] = lambda kind: kind == POD_DISRUPTION_BUDGETS
 
 
 async def observe(sources: Sources, key: Key) -> Observation | None:
@@ -194,7 +193,9 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         service=service,
         placement_services=tuple(child for child in services if child is not service),
         inference_pool=await find_pool(live, key, uid, spec, service),
-        budgets=read_budgets(cache.owned, key, uid) if sources.has_budgets() else None,
+        budgets=read_budgets(cache.owned, key, uid)
+        if sources.has_kind(POD_DISRUPTION_BUDGETS)
+        else None,
         pods=pods,
         revisions=await _read_revisions(live, observation, deployments),
         logs=await read_failed_logs(live, key.namespace, pods),
@@ -213,8 +214,8 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         volumes=()
         if isinstance(spec, InvalidSpecError)
         else await sources.read_volumes(key.namespace, spec),
-        has_leader_worker_set=sources.has_leader_worker_set(),
-        has_compute_domains=sources.has_compute_domains(),
+        has_leader_worker_set=sources.has_kind(LEADER_WORKER_SETS),
+        has_compute_domains=sources.has_kind(COMPUTE_DOMAINS),
         claim_templates=claim_templates,
         compute_domains=read_children(cache.owned(COMPUTE_DOMAINS, key), uid),
         weights=await _read_weights(sources, observation, newest_commit, deployments),

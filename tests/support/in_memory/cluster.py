@@ -43,6 +43,7 @@ from tonnage.engines.metrics import MeasuredCache
 from tonnage.fleet.fleet import Fleet
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
+    COMPUTE_DOMAINS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     INFERENCE_POOLS,
@@ -251,9 +252,11 @@ class Cluster:
             read_served=self.pod_adapters.read,
             find_priority=priorities.find,
             missing_right=lambda key: self.missing_right,
-            has_budgets=lambda: self.has_budgets,
-            has_leader_worker_set=lambda: self.has_leader_worker_set,
-            has_compute_domains=lambda: self.has_compute_domains,
+            has_kind=lambda kind: {
+                POD_DISRUPTION_BUDGETS: self.has_budgets,
+                LEADER_WORKER_SETS: self.has_leader_worker_set,
+                COMPUTE_DOMAINS: self.has_compute_domains,
+            }[kind],
             shard=self.shard,
             has_node=self.stores.has_node,
             read_reports=PodReportCache(self.api, self.clock.now, self.stores.ended_pods.take).read,

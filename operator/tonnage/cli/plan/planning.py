@@ -25,9 +25,8 @@ from tonnage.cli.sources.dump import Dump
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import FleetSnapshot
 from tonnage.kube.kinds import (
-    COMPUTE_DOMAINS,
     INFERENCE_DEPLOYMENTS,
-    LEADER_WORKER_SETS,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
 )
@@ -128,8 +127,7 @@ async def observe_in(
         read_starts=read_starts,
         read_download=read_download,
         read_volumes=volumes.read,
-        has_leader_worker_set=lambda: LEADER_WORKER_SETS in dump.group_kinds,
-        has_compute_domains=lambda: COMPUTE_DOMAINS in dump.group_kinds,
+        has_kind=lambda kind: kind in (POD_DISRUPTION_BUDGETS, *dump.group_kinds),
     )
     observation = await observe(sources, key)
     if observation is None or isinstance(observation.spec, InvalidSpecError):
