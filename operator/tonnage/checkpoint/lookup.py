@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from tonnage.api.conditions import Reason
 from tonnage.api.model import HuggingFaceSource
@@ -54,17 +53,3 @@ class ModelLookupError(Exception):
         self.reason = reason
         self.message = message
         self.retry_after_seconds = retry_after_seconds
-
-
-class ModelHub(Protocol):
-    """Looks up models on a Hub."""
-
-    def lookup(
-        self, source: HuggingFaceSource, token: str | None, wake: Callable[[], None]
-    ) -> ModelAnswer:
-        """Return the current result without blocking.
-
-        `token` is the value of the Secret that the source names, None without one. The hub calls
-        `wake` once when a read in progress ends.
-        """
-        ...

@@ -30,7 +30,7 @@ from tonnage.fleet.pools.building import build_pool
 from tonnage.fleet.pools.capacity import Demands
 from tonnage.fleet.pools.groups import Groups
 from tonnage.fleet.pools.usability import has_lost_capacity
-from tonnage.fleet.resource_slices import AllocatedClaim, DeviceClass, ResourceSlice
+from tonnage.fleet.resource_slices import AllocatedClaim, ResourceSlice
 from tonnage.fleet.usage.device_usage import DeviceUsage
 from tonnage.fleet.usage.gpu_pods import GpuPods, NodeUsage, Owner
 from tonnage.fleet.usage.reservations import Reservations
@@ -106,10 +106,10 @@ class Fleet:
         """Remove a ResourceSlice; return the owners that may have lost GPUs by that."""
         return self._update_nodes(self._devices.allocations.remove_slice(name))
 
-    def set_device_classes(self, classes: Iterable[DeviceClass] | None) -> set[Owner]:
-        """Replace the DeviceClasses, None where they are unknown; return the owners that may have
-        lost GPUs by that."""
-        return self._update_nodes(self._devices.allocations.set_classes(classes))
+    def set_device_classes(self, names: Iterable[str] | None) -> set[Owner]:
+        """Replace the names of the DeviceClasses, None where they are unknown; return the owners
+        that may have lost GPUs by that."""
+        return self._update_nodes(self._devices.allocations.set_classes(names))
 
     def put_claim(self, claim: AllocatedClaim) -> None:
         """Add or update a ResourceClaim that holds devices."""

@@ -11,7 +11,7 @@ from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.images import CudaVersion
 from tonnage.fit.model import Footprint
 from tonnage.fleet.pool_nodes import PoolNodes
-from tonnage.fleet.resource_slices import AllocatedClaim, DeviceClass, ResourceSlice
+from tonnage.fleet.resource_slices import AllocatedClaim, ResourceSlice
 from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources
 
 _DEFAULT_WEIGHT: Final[int] = AcceleratorPoolSpec.model_fields["weight"].default
@@ -152,7 +152,8 @@ class DeclaredPool:
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
     """All objects that placement uses, at one moment: of one shard, except for the pods and what
-    Dynamic Resource Allocation has. `device_classes` is None where they are unknown."""
+    Dynamic Resource Allocation has. `device_classes` are their names, None where
+    they are unknown."""
 
     nodes: tuple[Node, ...]
     pods: tuple[GpuPod, ...] = ()
@@ -161,7 +162,7 @@ class FleetSnapshot:
     shard: Shard = UNNAMED_SHARD
     slices: tuple[ResourceSlice, ...] = ()
     claims: tuple[AllocatedClaim, ...] = ()
-    device_classes: tuple[DeviceClass, ...] | None = None
+    device_classes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,3 @@ class AllocatedClaim:
     def pools(self) -> frozenset[PoolID]:
         """The pools of its devices."""
         return frozenset(device[:2] for device in self.devices)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceClass:
-    """A DeviceClass, and the extended resource that the scheduler satisfies with its devices."""
-
-    name: str
-    extended_resource: str | None = None

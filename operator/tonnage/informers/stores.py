@@ -15,7 +15,7 @@ from tonnage.fleet.dra.read import read_claim, read_device_class, read_slice
 from tonnage.fleet.model import GpuPod, Node
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
-from tonnage.fleet.resource_slices import AllocatedClaim, DeviceClass, ResourceSlice
+from tonnage.fleet.resource_slices import AllocatedClaim, ResourceSlice
 from tonnage.informers.ended_pods import EndedPods
 from tonnage.informers.expectations import Expectations
 from tonnage.informers.owners import owner_keys
@@ -95,7 +95,7 @@ class Stores:
         self.claims: Store[AllocatedClaim | None] = Store(
             read_claim, on_change=partial(on_change, RESOURCE_CLAIMS)
         )
-        self.device_classes: Store[DeviceClass | None] = Store(
+        self.device_classes: Store[str | None] = Store(
             read_device_class, on_change=partial(on_change, DEVICE_CLASSES)
         )
         self._packed: Final = {

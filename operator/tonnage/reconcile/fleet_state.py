@@ -14,7 +14,7 @@ from tonnage.api.parse import InvalidSpecError
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
 from tonnage.fleet.pools.declared import read_declared_pool
-from tonnage.fleet.resource_slices import AllocatedClaim, DeviceClass, ResourceSlice
+from tonnage.fleet.resource_slices import AllocatedClaim, ResourceSlice
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.priority import Precedence
@@ -49,7 +49,7 @@ class FleetState:
         self._on_capacity_freed = on_capacity_freed
         self._on_loss = on_loss
         self._declared: dict[str, DeclaredPool] = {}
-        self._device_classes: dict[str, DeviceClass] = {}
+        self._device_classes: set[str] = set()
         self._waiting: dict[Key, _WaitingObject] = {}
         self._changes = 0
 
@@ -100,16 +100,16 @@ class FleetState:
             self._fleet.put_claim(after)
         self._record_change(frees_capacity=before is not None)
 
-    def change_device_class(self, before: DeviceClass | None, after: DeviceClass | None) -> None:
-        """Record a DeviceClass; None is one that is deleted. Before the first, whether they are
-        missing or may not be listed is unknown."""
+    def change_device_class(self, before: str | None, after: str | None) -> None:
+        """Record a DeviceClass by its name; None is one that is deleted. Before the first, whether
+        they are missing or may not be listed is unknown."""
         if before == after:
             return
         if before is not None:
-            del self._device_classes[before.name]
+            self._device_classes.remove(before)
         if after is not None:
-            self._device_classes[after.name] = after
-        self._record_loss(self._fleet.set_device_classes(self._device_classes.values()))
+            self._device_classes.add(after)
+        self._record_loss(self._fleet.set_device_classes(self._device_classes))
 
     def change_pool(self, name: str, obj: Object | None) -> bool:
         """Record an AcceleratorPool (None: deleted); return whether its declaration changed.

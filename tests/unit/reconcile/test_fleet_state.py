@@ -15,7 +15,6 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
-from tonnage.fleet.resource_slices import DeviceClass
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
@@ -109,7 +108,7 @@ def test_gpus_whose_last_device_class_is_deleted_are_lost(notifications: Notific
     notifications.slice(None, gpu_slice("n", MI300X, 8))
     reserved = Reservation((LLAMA.namespace, LLAMA.name), "amd", name, Footprint(4), 1)
     notifications.fleet.reserve(LLAMA, [reserved])
-    only = DeviceClass(load_dra_drivers().by_name["gpu.amd.com"].device_class)
+    only = load_dra_drivers().by_name["gpu.amd.com"].device_class
     notifications.fleet.change_device_class(None, only)
     assert notifications.losers == []
     notifications.fleet.change_device_class(only, None)

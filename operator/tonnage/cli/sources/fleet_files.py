@@ -122,7 +122,8 @@ def read_fleet(dump: Dump, shard: Shard = UNNAMED_SHARD) -> FleetSnapshot:
         shard=shard,
         slices=_read_all(dump.bodies(RESOURCE_SLICES.kind), read_slice),
         claims=_read_all(dump.bodies(RESOURCE_CLAIMS.kind), read_claim),
-        device_classes=_read_all(dump.bodies(DEVICE_CLASSES.kind), read_device_class) or None,
+        device_classes=frozenset(_read_all(dump.bodies(DEVICE_CLASSES.kind), read_device_class))
+        or None,
     )
 
 

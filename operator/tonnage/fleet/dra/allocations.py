@@ -16,7 +16,6 @@ from tonnage.fleet.model import Node
 from tonnage.fleet.resource_slices import (
     AllocatedClaim,
     Device,
-    DeviceClass,
     DeviceID,
     PoolID,
     ResourceSlice,
@@ -45,7 +44,7 @@ class Allocations:
         self._claims: dict[str, AllocatedClaim] = {}
         self._claims_on: dict[PoolID, tuple[str, ...]] = {}
         self._claims_of: dict[str, tuple[str, ...]] = {}
-        self._classes: dict[str, DeviceClass] | None = None
+        self._classes: frozenset[str] | None = None
 
     @property
     def slices(self) -> Iterable[ResourceSlice]:
@@ -58,11 +57,9 @@ class Allocations:
         return (one for _, one in sorted(self._claims.items()))
 
     @property
-    def classes(self) -> tuple[DeviceClass, ...] | None:
-        """The DeviceClasses by name; None where they are unknown."""
-        if self._classes is None:
-            return None
-        return tuple(one for _, one in sorted(self._classes.items()))
+    def classes(self) -> frozenset[str] | None:
+        """The names of the DeviceClasses; None where they are unknown."""
+        return self._classes
 
     def put_slice(self, one: ResourceSlice) -> set[str]:
         """Add or update a ResourceSlice."""
@@ -105,10 +102,10 @@ class Allocations:
             _remove(self._claims_of, pod, uid)
         return self._nodes_of(claim)
 
-    def set_classes(self, classes: Iterable[DeviceClass] | None) -> set[str]:
-        """Replace the DeviceClasses; None where they are unknown."""
+    def set_classes(self, names: Iterable[str] | None) -> set[str]:
+        """Replace the names of the DeviceClasses; None where they are unknown."""
         before = self._missing_classes()
-        self._classes = None if classes is None else {one.name: one for one in classes}
+        self._classes = None if names is None else frozenset(names)
         changed = before ^ self._missing_classes()
         return {
             node
@@ -122,7 +119,7 @@ class Allocations:
         if self._classes is None:
             return frozenset()
         classes = {driver.device_class for driver in load_dra_drivers().drivers}
-        return frozenset(classes - self._classes.keys())
+        return frozenset(classes - self._classes)
 
     def with_gpus(self, node: Node) -> Node:
         """The node with the GPUs that drivers publish of it."""

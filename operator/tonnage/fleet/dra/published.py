@@ -16,7 +16,7 @@ from tonnage.catalog.model import Vendor
 from tonnage.catalog.vllm.images import CudaVersion, parse_cuda_version
 from tonnage.fleet.devices.resources import shared_counts, vendor_of
 from tonnage.fleet.model import DeviceFact, Node, PublishedGPUs
-from tonnage.fleet.resource_slices import Device, DeviceClass, DeviceID, PoolID, ResourceSlice
+from tonnage.fleet.resource_slices import Device, DeviceID, PoolID, ResourceSlice
 
 _VERSION: Final = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9A-Za-z.+-]{0,60})?")
 _MAX_NAMED: Final = 3
@@ -120,10 +120,10 @@ class _Sorted:
 
 
 def publish(
-    node: str, pools: Iterable[DevicePool], classes: Mapping[str, DeviceClass] | None
+    node: str, pools: Iterable[DevicePool], classes: Collection[str] | None
 ) -> tuple[PublishedGPUs, ...]:
-    """Return the GPUs of a node by driver; `classes` are the DeviceClasses by name, None where
-    they are unknown."""
+    """Return the GPUs of a node by driver; `classes` are the names of the DeviceClasses, None
+    where they are unknown."""
     by_driver: dict[str, list[DevicePool]] = {}
     for pool in pools:
         by_driver.setdefault(pool.driver.driver, []).append(pool)
@@ -187,7 +187,7 @@ def _publish(
     node: str,
     driver: DraDriver,
     pools: Sequence[DevicePool],
-    classes: Mapping[str, DeviceClass] | None,
+    classes: Collection[str] | None,
 ) -> PublishedGPUs:
     devices = pools[0].devices_of(node)
     for pool in pools[1:]:

@@ -18,7 +18,6 @@ from tonnage.fleet.resource_slices import (
     AllocatedClaim,
     AttributeValue,
     Device,
-    DeviceClass,
     DeviceID,
     ResourceSlice,
 )
@@ -93,11 +92,9 @@ def read_claim(obj: Mapping[str, Any]) -> AllocatedClaim | None:
     )
 
 
-def read_device_class(obj: Mapping[str, Any]) -> DeviceClass | None:
-    """Read a DeviceClass; None where it has no name."""
-    name = _object_name(obj)
-    extended = _name(as_mapping(obj.get("spec")).get("extendedResourceName"))
-    return DeviceClass(name, extended or None) if name else None
+def read_device_class(obj: Mapping[str, Any]) -> str | None:
+    """Read the name of a DeviceClass; None where it has none."""
+    return _object_name(obj) or None
 
 
 @lru_cache(maxsize=1024)
