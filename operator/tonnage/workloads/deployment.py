@@ -1,6 +1,6 @@
 """The Deployment of a placement whose replicas have one pod each."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -9,7 +9,14 @@ from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.engines.inputs import SurgeMode
 from tonnage.kube.kinds import DEPLOYMENTS, REPLICA_SETS
 from tonnage.kube.protocol import Kind, Object
-from tonnage.workloads.interface import Rendering, ServingPods, WorkloadState
+from tonnage.workloads.interface import (
+    Rendering,
+    ServingPods,
+    WorkloadKind,
+    WorkloadState,
+    with_spec,
+    without_label,
+)
 from tonnage.workloads.metadata import pod_selector, workload_metadata
 from tonnage.workloads.names import deployment_name
 from tonnage.workloads.pod.template import render_pod_template
@@ -31,13 +38,10 @@ _RENDERED: Final = ("selector", "strategy", "progressDeadlineSeconds", "revision
 """Fields of the spec that are rendered, next to replicas and template."""
 
 
-class DeploymentKind:
+class DeploymentKind(WorkloadKind):
     """Deployments, one pod a replica."""
 
-    @property
-    def kind(self) -> Kind:
-        """Deployments."""
-        return DEPLOYMENTS
+    kind = DEPLOYMENTS
 
     def name(self, owner: str, placement: str) -> str:
         """The name of the Deployment of a placement."""
@@ -64,23 +68,11 @@ class DeploymentKind:
 
     def template(self, body: Object) -> Object:
         """The pod template without the hash that the controller adds to those of ReplicaSets."""
-        template = body["spec"].get("template") or {}
-        metadata = {
-            key: value
-            for key, value in (template.get("metadata") or {}).items()
-            if key in ("labels", "annotations")
-        }
-        labels = metadata.get("labels") or {}
-        metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
-        return {"metadata": metadata, "spec": template.get("spec") or {}}
-
-    def template_name(self, body: Object) -> str | None:
-        """None: a hash that the controller computes names the template."""
-        return None
+        return without_label(body["spec"].get("template") or {}, TEMPLATE_LABEL)
 
     def with_template(self, body: Object, template: Object) -> Object:
         """The Deployment with another template."""
-        return _with_spec(body, template=template)
+        return with_spec(body, template=template)
 
     def with_templates_of(self, body: Object, source: Object) -> Object:
         """The Deployment with the pod template of another one."""
@@ -91,10 +83,6 @@ class DeploymentKind:
         labels = body["metadata"].get("labels") or {}
         names = (LABEL_OWNER, LABEL_PLACEMENT)
         return {name: labels[name] for name in names if name in labels}
-
-    def pods_per_replica(self, body: Object) -> int:
-        """1."""
-        return 1
 
     def pod_labels(self, body: Object) -> tuple[Mapping[str, str], ...]:
         """The labels of the pods."""
@@ -109,15 +97,7 @@ class DeploymentKind:
         controller copies from the Deployment."""
         annotations = revision["metadata"].get("annotations") or {}
         metadata = {**body["metadata"], "annotations": annotations}
-        return _with_spec({**body, "metadata": metadata}, template=revision["spec"]["template"])
-
-    def replicas_to_keep(self, body: Object, ready: Collection[str], count: int) -> int:
-        """As many: the controller stops pods that are not ready first."""
-        return count
-
-    def can_surge(self, body: Object) -> bool:
-        """True."""
-        return True
+        return with_spec({**body, "metadata": metadata}, template=revision["spec"]["template"])
 
     def surge_mode(self, body: Object, rollout: Rollout) -> SurgeMode | None:
         """The mode of the strategy; None where a user wrote another strategy."""
@@ -128,7 +108,7 @@ class DeploymentKind:
 
     def with_surge_mode(self, body: Object, mode: SurgeMode, rollout: Rollout) -> Object:
         """The Deployment with another strategy."""
-        return _with_spec(body, strategy=render_strategy(mode, rollout))
+        return with_spec(body, strategy=render_strategy(mode, rollout))
 
     def is_paused(self, body: Object) -> bool:
         """Whether the Deployment is paused."""
@@ -136,7 +116,7 @@ class DeploymentKind:
 
     def with_pause(self, body: Object, *, paused: bool) -> Object:
         """The Deployment, paused or not."""
-        return _with_spec(body, paused=paused)
+        return with_spec(body, paused=paused)
 
     def deadline_seconds(self, body: Object) -> int | None:
         """The progress deadline."""
@@ -145,7 +125,7 @@ class DeploymentKind:
 
     def with_deadline(self, body: Object, seconds: int) -> Object:
         """The Deployment with another progress deadline."""
-        return _with_spec(body, progressDeadlineSeconds=seconds)
+        return with_spec(body, progressDeadlineSeconds=seconds)
 
     def rendered_spec(self, body: Object) -> Object:
         """The fields that are rendered, without replicas and template."""
@@ -188,10 +168,6 @@ def render_strategy(surge: SurgeMode, rollout: Rollout) -> dict[str, Any]:
         case SurgeMode.ONE_BY_ONE:
             rolling = {"maxSurge": 0, "maxUnavailable": max_unavailable}
     return {"type": "RollingUpdate", "rollingUpdate": rolling}
-
-
-def _with_spec(body: Object, **fields: Any) -> Object:
-    return {**body, "spec": {**body["spec"], **fields}}
 
 
 def _read_progress(conditions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ one for each replica; a kind derives the templates of a replica's other pods fro
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from tonnage.api.inference import Rollout
 from tonnage.engines.inputs import Owner, SurgeMode
@@ -76,12 +76,10 @@ class WorkloadState:
 
 
 class WorkloadKind(Protocol):
-    """A kind of workload."""
+    """A kind of workload. Methods with a body are those of a kind that runs one pod a replica."""
 
-    @property
-    def kind(self) -> Kind:
-        """The kind of the objects."""
-        ...
+    kind: Kind
+    """The kind of the objects."""
 
     def name(self, owner: str, placement: str) -> str:
         """The name of the workload of a placement: deterministic, so that a crash never creates it
@@ -98,7 +96,7 @@ class WorkloadKind(Protocol):
 
     def template_name(self, body: Object) -> str | None:
         """What names the template on the pods; None where only the controller knows it."""
-        ...
+        return None
 
     def with_template(self, body: Object, template: Object) -> Object:
         """The workload with another template."""
@@ -115,7 +113,7 @@ class WorkloadKind(Protocol):
 
     def pods_per_replica(self, body: Object) -> int:
         """The pods of a replica."""
-        ...
+        return 1
 
     def pod_labels(self, body: Object) -> tuple[Mapping[str, str], ...]:
         """The labels of pods of each template."""
@@ -132,12 +130,13 @@ class WorkloadKind(Protocol):
 
     def replicas_to_keep(self, body: Object, ready: Collection[str], count: int) -> int:
         """The number of replicas to request for `count` ones, so that no more of the ready ones
-        stop than necessary. `ready` are the pods that serve for them."""
-        ...
+        stop than necessary. `ready` are the pods that serve for them. As many, where the controller
+        stops pods that are not ready first."""
+        return count
 
     def can_surge(self, body: Object) -> bool:
         """Whether the controller of a live workload is known to begin a surge."""
-        ...
+        return True
 
     def surge_mode(self, body: Object, rollout: Rollout) -> SurgeMode | None:
         """How pods are replaced; None where another client set that."""
@@ -177,3 +176,20 @@ class WorkloadKind(Protocol):
         """Read the progress. `pods` are None where they are unknown. `is_observed`: the controller
         has observed the generation of the workload."""
         ...
+
+
+def without_label(template: Object, label: str) -> Object:
+    """A pod template without what names it, which has been added to its labels."""
+    metadata = {
+        key: value
+        for key, value in (template.get("metadata") or {}).items()
+        if key in ("labels", "annotations")
+    }
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = {key: value for key, value in labels.items() if key != label}
+    return {"metadata": metadata, "spec": template.get("spec") or {}}
+
+
+def with_spec(body: Object, **fields: Any) -> Object:
+    """The workload with other values of these fields of its spec."""
+    return {**body, "spec": {**body["spec"], **fields}}

@@ -29,7 +29,14 @@ from tonnage.engines.registry import ENGINE_KINDS, engine_container
 from tonnage.kube.kinds import CONTROLLER_REVISIONS, LEADER_WORKER_SETS
 from tonnage.kube.protocol import Kind, Object
 from tonnage.workloads.controller_revision import read_templates
-from tonnage.workloads.interface import Rendering, ServingPods, WorkloadState
+from tonnage.workloads.interface import (
+    Rendering,
+    ServingPods,
+    WorkloadKind,
+    WorkloadState,
+    with_spec,
+    without_label,
+)
 from tonnage.workloads.metadata import workload_metadata
 from tonnage.workloads.names import leader_worker_set_name
 from tonnage.workloads.pod.template import render_pod_template
@@ -47,13 +54,10 @@ _SERVER_FIELDS: Final = ("ports", "startupProbe", "readinessProbe", "livenessPro
 """Fields of the engine's container for a server, which a worker is not."""
 
 
-class LeaderWorkerSetKind:
+class LeaderWorkerSetKind(WorkloadKind):
     """LeaderWorkerSets, a group of pods a replica."""
 
-    @property
-    def kind(self) -> Kind:
-        """LeaderWorkerSets."""
-        return LEADER_WORKER_SETS
+    kind = LEADER_WORKER_SETS
 
     def name(self, owner: str, placement: str) -> str:
         """The name of the LeaderWorkerSet of a placement."""
@@ -92,14 +96,7 @@ class LeaderWorkerSetKind:
     def template(self, body: Object) -> Object:
         """The leader's template without the label that names it."""
         template = (body["spec"].get(_TEMPLATES) or {}).get(_LEADER) or {}
-        metadata = {
-            key: value
-            for key, value in (template.get("metadata") or {}).items()
-            if key in ("labels", "annotations")
-        }
-        labels = metadata.get("labels") or {}
-        metadata["labels"] = {key: value for key, value in labels.items() if key != LABEL_TEMPLATE}
-        return {"metadata": metadata, "spec": template.get("spec") or {}}
+        return without_label(template, LABEL_TEMPLATE)
 
     def template_name(self, body: Object) -> str | None:
         """The digest that the operator writes."""
@@ -116,12 +113,12 @@ class LeaderWorkerSetKind:
         named = _with_labels(leader, {**own, LABEL_TEMPLATE: digest(leader)})
         templates = body["spec"].get(_TEMPLATES) or {}
         changed = {**templates, _LEADER: named, _WORKER: _as_worker(named)}
-        return _with_spec(body, {_TEMPLATES: changed})
+        return with_spec(body, **{_TEMPLATES: changed})
 
     def with_templates_of(self, body: Object, source: Object) -> Object:
         """The LeaderWorkerSet with the templates of another one, and the label that names them: a
         digest of what the API server has filled in would be another one."""
-        return _with_spec(body, {_TEMPLATES: source["spec"][_TEMPLATES]})
+        return with_spec(body, **{_TEMPLATES: source["spec"][_TEMPLATES]})
 
     def selector(self, body: Object) -> Mapping[str, str]:
         """The name of the LeaderWorkerSet, which its controller writes onto leaders and workers,
@@ -155,7 +152,7 @@ class LeaderWorkerSetKind:
         # A placement on another number of nodes is another LeaderWorkerSet.
         if templates is None or templates["size"] != present.get("size"):
             return None
-        earlier = _with_spec(body, {_TEMPLATES: templates})
+        earlier = with_spec(body, **{_TEMPLATES: templates})
         metadata = body["metadata"]
         annotations = {
             name: value
@@ -198,7 +195,7 @@ class LeaderWorkerSetKind:
             "type": "RollingUpdate",
             "rollingUpdateConfiguration": _rolling_update(mode, rollout),
         }
-        return _with_spec(body, {"rolloutStrategy": strategy})
+        return with_spec(body, rolloutStrategy=strategy)
 
     def is_paused(self, body: Object) -> bool:
         """Whether all groups are below the partition, so that none is replaced."""
@@ -211,9 +208,7 @@ class LeaderWorkerSetKind:
         strategy = body["spec"]["rolloutStrategy"]
         partition = max(1, body["spec"].get("replicas", 1)) if paused else 0
         rolling = {**strategy.get("rollingUpdateConfiguration", {}), "partition": partition}
-        return _with_spec(
-            body, {"rolloutStrategy": {**strategy, "rollingUpdateConfiguration": rolling}}
-        )
+        return with_spec(body, rolloutStrategy={**strategy, "rollingUpdateConfiguration": rolling})
 
     def deadline_seconds(self, body: Object) -> int | None:
         """The progress deadline, which an annotation has: the kind has no such field."""
@@ -245,7 +240,7 @@ class LeaderWorkerSetKind:
         others = {
             name: value for name, value in templates.items() if name not in (_LEADER, _WORKER)
         }
-        return _with_spec(body, {_TEMPLATES: others})
+        return with_spec(body, **{_TEMPLATES: others})
 
     def read_state(
         self, body: Object, pods: ServingPods | None, *, is_observed: bool
@@ -339,7 +334,3 @@ def _copied(value: Any) -> Any:
 
 def _with_labels(template: Object, labels: Mapping[str, str]) -> Object:
     return {**template, "metadata": {**template["metadata"], "labels": dict(labels)}}
-
-
-def _with_spec(body: Object, fields: Mapping[str, Any]) -> Object:
-    return {**body, "spec": {**body["spec"], **fields}}

@@ -43,10 +43,14 @@ def _join(owner_name: str, placement: str, length: int) -> str:
     return f"{name[: length - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
 
 
+def _with_digest(owner_name: str, name: str, digest: str) -> str:
+    suffix = digest[:_DIGEST_LENGTH]
+    return f"{_join(owner_name, name, MAX_NAME_LENGTH - len(suffix) - 1)}-{suffix}"
+
+
 def claim_template_name(owner_name: str, placement: str, digest: str) -> str:
     """Name of the ResourceClaimTemplate of one placement, with a digest of its spec."""
-    suffix = digest[:_DIGEST_LENGTH]
-    return f"{_join(owner_name, placement, MAX_NAME_LENGTH - len(suffix) - 1)}-{suffix}"
+    return _with_digest(owner_name, placement, digest)
 
 
 def compute_domain_name(owner_name: str, placement: str) -> str:
@@ -58,15 +62,13 @@ def compute_domain_name(owner_name: str, placement: str) -> str:
 def weights_job_name(owner_name: str, digest: str) -> str:
     """Name of the Job that downloads a checkpoint, with a digest of what it downloads and where
     to."""
-    suffix = digest[:_DIGEST_LENGTH]
-    return f"{_join(owner_name, 'weights', MAX_NAME_LENGTH - len(suffix) - 1)}-{suffix}"
+    return _with_digest(owner_name, "weights", digest)
 
 
 def prefetch_job_name(owner_name: str, digest: str) -> str:
     """Name of the Job that downloads a checkpoint to the disk of a node, with a digest of what it
     downloads and where to."""
-    suffix = digest[:_DIGEST_LENGTH]
-    return f"{_join(owner_name, 'prefetch', MAX_NAME_LENGTH - len(suffix) - 1)}-{suffix}"
+    return _with_digest(owner_name, "prefetch", digest)
 
 
 def long_endpoint_name(owner_name: str) -> str:
