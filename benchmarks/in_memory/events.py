@@ -72,7 +72,7 @@ def no_work(_: LoopDependencies) -> Work:
     """What the loop does is measured by others."""
 
     async def reconcile(_: Key) -> Requeue:
-        return Requeue.never()
+        return Requeue()
 
     async def nothing() -> None:
         """No state to rebuild, no observer."""

@@ -30,24 +30,15 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """When a key is to be reconciled again without any event; None: only on an event."""
+    """After how many seconds a key is to be reconciled again without any event; None: only on an
+    event."""
 
     seconds: float | None = None
-
-    @classmethod
-    def never(cls) -> "Requeue":
-        """Requeue only on an event."""
-        return cls(None)
 
     def or_after(self, seconds: float | None) -> "Requeue":
         """Requeue after `seconds` if that is sooner; None changes nothing."""
         delays = [delay for delay in (self.seconds, seconds) if delay is not None]
         return Requeue(min(delays, default=None))
-
-    @classmethod
-    def after(cls, seconds: float) -> "Requeue":
-        """Requeue after so many seconds, unless an event comes first."""
-        return cls(seconds)
 
     @classmethod
     def at_first(cls, now: datetime, *moments: datetime | None) -> "Requeue":

@@ -75,10 +75,10 @@ class Reconciler:
         observation = await self._observe(key)
         if observation is None:  # deleted, as its owned children are; or served by another shard
             self._forget(key)
-            return Requeue.never()
+            return Requeue()
         plan = self._planner.plan(observation, self._now())
         if not await self._may_create(observation, plan):
-            return Requeue.after(delays.BATCH)
+            return Requeue(delays.BATCH)
         executed = await self._execute(observation, plan)
         self._update_adapters(key, executed.adapter_calls)
         await self._report(observation, executed.status)

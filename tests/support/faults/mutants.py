@@ -176,7 +176,7 @@ def _come_back_never(patch: pytest.MonkeyPatch) -> None:
 
     async def forgetful(self: Reconciler, key: Key) -> Requeue:
         await reconcile(self, key)
-        return Requeue.never()
+        return Requeue()
 
     patch.setattr(Reconciler, "reconcile", forgetful)
 

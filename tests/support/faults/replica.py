@@ -27,11 +27,11 @@ def build_work(dependencies: LoopDependencies) -> Work:
         try:
             await api.get(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
         except NotFoundError:
-            return Requeue.never()
+            return Requeue()
         seen = {"name": f"{key.name}-seen", "namespace": key.namespace}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": seen, "data": {"seen": "yes"}}
         await api.apply(CONFIG_MAPS, body)
-        return Requeue.never()
+        return Requeue()
 
     async def rebuild_state() -> None:
         _log.info("primed")

@@ -159,7 +159,7 @@ async def test_worker_outlives_every_error() -> None:
 async def test_reconcile_beyond_its_deadline_is_cancelled_and_retried() -> None:
     async def reconcile(_: Key) -> Requeue:
         await asyncio.Event().wait()
-        return Requeue.never()
+        return Requeue()
 
     bench = Bench(reconcile, deadline_seconds=0.01)
     await bench.run(LLAMA)
@@ -167,7 +167,7 @@ async def test_reconcile_beyond_its_deadline_is_cancelled_and_retried() -> None:
 
 
 async def test_reconciles_that_await_nothing_let_other_tasks_run() -> None:
-    bench = Bench(answering(Requeue.never()))
+    bench = Bench(answering(Requeue()))
     reconciled_meanwhile = 0
 
     async def renew_lease() -> None:
@@ -183,13 +183,13 @@ async def test_reconciles_that_await_nothing_let_other_tasks_run() -> None:
 
 
 async def test_converged_key_is_not_requeued() -> None:
-    bench = Bench(answering(Requeue.never()))
+    bench = Bench(answering(Requeue()))
     await bench.run(LLAMA)
     assert (bench.observer.results, bench.delays) == (["success"], {})
 
 
 async def test_key_is_requeued_after_its_delay() -> None:
-    bench = Bench(answering(Requeue.after(30)))
+    bench = Bench(answering(Requeue(30)))
     await bench.run(LLAMA)
     assert (bench.observer.results, bench.delays) == (["requeue_after"], {LLAMA: 30})
 
@@ -201,7 +201,7 @@ async def test_success_forgets_earlier_failures() -> None:
         outcome = outcomes.pop(0)
         if outcome:
             raise outcome
-        return Requeue.never()
+        return Requeue()
 
     bench = Bench(reconcile)
     running = asyncio.create_task(bench.controller.run())
@@ -215,7 +215,7 @@ async def test_success_forgets_earlier_failures() -> None:
 async def test_reconcile_is_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     async def reconcile(_: Key) -> Requeue:
         enter_write("apply Deployment chat/llama")
-        return Requeue.after(10)
+        return Requeue(10)
 
     caplog.set_level(logging.INFO, "tonnage")
     await Bench(reconcile).run(LLAMA)
@@ -238,7 +238,7 @@ async def test_writes_of_concurrent_reconciles_are_logged_separately(
         enter_write(f"first of {key.name}")
         await both.wait()
         enter_write(f"second of {key.name}")
-        return Requeue.never()
+        return Requeue()
 
     caplog.set_level(logging.INFO, "tonnage")
     await Bench(reconcile).run(Key("n", "a"), Key("n", "b"))
@@ -252,7 +252,7 @@ async def test_age_of_the_oldest_reconcile_in_flight() -> None:
     async def reconcile(_: Key) -> Requeue:
         started.set()
         await release.wait()
-        return Requeue.never()
+        return Requeue()
 
     bench = Bench(reconcile)
     running = asyncio.create_task(bench.controller.run())
@@ -273,7 +273,7 @@ async def test_drain_lets_running_reconciles_end_and_starts_no_more() -> None:
     async def reconcile(_: Key) -> Requeue:
         started.set()
         await release.wait()
-        return Requeue.never()
+        return Requeue()
 
     bench = Bench(reconcile)
     running = asyncio.create_task(bench.controller.run())
@@ -293,7 +293,7 @@ async def test_drain_cancels_reconciles_that_do_not_end() -> None:
     async def reconcile(_: Key) -> Requeue:
         started.set()
         await asyncio.Event().wait()
-        return Requeue.never()
+        return Requeue()
 
     bench = Bench(reconcile)
     running = asyncio.create_task(bench.controller.run())
