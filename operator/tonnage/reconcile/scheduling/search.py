@@ -22,7 +22,7 @@ from tonnage.fit.questions.measured import served_by
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.decide import decide
-from tonnage.placement.model import Decision, Option, PlacedFor, Request
+from tonnage.placement.model import Decision, Option, PlacedFor, Request, RunningSecondary
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
 from tonnage.reconcile.observation.child_pods import ChildPod, find_scheduled_pods
@@ -30,7 +30,6 @@ from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.serving import pool_now
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.placed_for import find_placed_for
-from tonnage.reconcile.scheduling.spread import make_running_shares
 from tonnage.workloads.compute_domain import has_channel
 
 
@@ -123,10 +122,16 @@ def make_request(
         kept_adjustments=adjustments,
         corrections=corrections,
         kept_corrections=corrections if known is None else known,
-        secondary=make_running_shares(
-            search.secondary,
-            lambda deployment: count_held(search.pods, deployment),
-            lambda deployment: find_placed_for(context, deployment),
+        secondary=tuple(
+            RunningSecondary(
+                one.pool,
+                one.parallelism,
+                count_held(search.pods, one),
+                one.adjustments,
+                find_placed_for(context, one),
+                one.engine,
+            )
+            for one in search.secondary
         ),
         failed_pools=search.failed_pools,
         placed_for=placed_for,

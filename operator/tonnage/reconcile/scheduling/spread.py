@@ -5,13 +5,13 @@ ones carry the rest. The running Deployments are the state: no split needs any o
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
 from tonnage.api.placement import PlacementSpec, SpreadPolicy
-from tonnage.placement.model import Decision, Option, PlacedFor, RunningSecondary, Verdict
+from tonnage.placement.model import Decision, Option, Verdict
 from tonnage.placement.scoring.ranking import preference
 from tonnage.placement.spread import Share, SpreadLimits, split_over
 from tonnage.reconcile.observation.children import ChildDeployment
@@ -47,25 +47,6 @@ def split_replicas(
     ]
     options.sort(key=lambda option: preference(option, placement.policy))
     return split_over(options, held, _limits(placement))
-
-
-def make_running_shares(
-    running: Iterable[ChildDeployment],
-    count_held: Callable[[ChildDeployment], int],
-    find_demand: Callable[[ChildDeployment], PlacedFor | None],
-) -> tuple[RunningSecondary, ...]:
-    """The running secondary placements in the terms of package placement."""
-    return tuple(
-        RunningSecondary(
-            one.pool,
-            one.parallelism,
-            count_held(one),
-            one.adjustments,
-            find_demand(one),
-            one.engine,
-        )
-        for one in running
-    )
 
 
 def name_placements(
