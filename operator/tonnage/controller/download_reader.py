@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tonnage import delays
-from tonnage.kube.protocol import ApiError, ClusterReader
-from tonnage.reconcile.observation.optional.download_jobs import DownloadPod
+from tonnage.kube.protocol import ApiError, ClusterReader, Object
+from tonnage.reconcile.observation.findings import parse_time
 from tonnage.telemetry.download_progress import DownloadProgress, read_download
 from tonnage.workloads.weights_job import CONTAINER
 
@@ -44,14 +44,15 @@ class DownloadReader:
         self._now = now
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
-    async def read(self, pod: DownloadPod) -> DownloadProgress | None:
+    async def read(self, pod: Object) -> DownloadProgress | None:
         """How much the pod has downloaded; None where its log does not say it, or cannot be
         read."""
-        key, now = (pod.namespace, pod.name), self._now()
+        metadata, now = pod["metadata"], self._now()
+        key, created = (metadata["namespace"], metadata["name"]), metadata["creationTimestamp"]
         kept = self._kept.get(key)
-        if kept is not None and now < kept.read_at + _pause(kept.read_at - pod.created):
+        if kept is not None and now < kept.read_at + _pause(kept.read_at - parse_time(created)):
             return kept.progress
-        log = await self._read_log(pod)
+        log = await self._read_log(*key)
         progress = None if log is None else read_download(log)
         if progress is None and kept is not None:
             progress = kept.progress
@@ -61,11 +62,11 @@ class DownloadReader:
             self._kept.popitem(last=False)
         return progress
 
-    async def _read_log(self, pod: DownloadPod) -> str | None:
+    async def _read_log(self, namespace: str, pod: str) -> str | None:
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(delays.START_LOG):
                 return await self._api.pod_log(
-                    pod.namespace, pod.name, CONTAINER, previous=False, limit_bytes=TAIL_BYTES
+                    namespace, pod, CONTAINER, previous=False, limit_bytes=TAIL_BYTES
                 )
         return None
 

@@ -6,8 +6,8 @@ from tests.support.api_server.fake_api import FakeApi
 from tests.support.faults.fake_clock import FakeClock
 from tonnage import delays
 from tonnage.controller.download_reader import CAPACITY, DownloadReader
-from tonnage.kube.protocol import ForbiddenError
-from tonnage.reconcile.observation.optional.download_jobs import DownloadPod
+from tonnage.kube.protocol import ForbiddenError, Object
+from tonnage.reconcile.observation.findings import format_time
 
 
 class Bench:
@@ -16,7 +16,12 @@ class Bench:
     def __init__(self) -> None:
         self.api, self.clock = FakeApi(), FakeClock()
         self.reader = DownloadReader(self.api, self.clock.now)
-        self.pod = DownloadPod("chat", "download-0", self.clock.now())
+        self.created = self.clock.now()
+        self.pod = self.make_pod("download-0")
+
+    def make_pod(self, name: str) -> Object:
+        created = format_time(self.created)
+        return {"metadata": {"namespace": "chat", "name": name, "creationTimestamp": created}}
 
     def write(self, present: int) -> None:
         line = f"progress: {present} of 100 bytes, {present} of them in 60 s\n"
@@ -42,7 +47,7 @@ async def test_a_log_is_read_once_in_thirty_seconds() -> None:
 async def test_a_download_of_hours_is_read_less_and_less_often() -> None:
     bench = Bench()
     bench.write(10)
-    while bench.clock.now() - bench.pod.created < timedelta(hours=10):
+    while bench.clock.now() - bench.created < timedelta(hours=10):
         await bench.read()
         bench.clock.advance(10)
     assert 30 < len(bench.api.calls) < 70
@@ -64,7 +69,7 @@ async def test_pods_are_kept_up_to_a_bound() -> None:
     bench.write(10)
     await bench.read()
     for number in range(CAPACITY):
-        await bench.reader.read(DownloadPod("chat", f"other-{number}", bench.clock.now()))
+        await bench.reader.read(bench.make_pod(f"other-{number}"))
     reads = len(bench.api.calls)
     await bench.read()
     assert len(bench.api.calls) == reads + 1

@@ -55,20 +55,11 @@ class DownloadJob:
     has_downloaded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadPod:
-    """A pod of a Job whose program runs."""
-
-    namespace: str
-    name: str
-    created: datetime
+ReadDownload = Callable[[Object], Awaitable[DownloadProgress | None]]
+"""Reads how much a pod whose program runs has downloaded; None where that is not known."""
 
 
-ReadDownload = Callable[[DownloadPod], Awaitable[DownloadProgress | None]]
-"""Reads how much a pod has downloaded; None where that is not known."""
-
-
-async def read_no_download(pod: DownloadPod) -> DownloadProgress | None:
+async def read_no_download(pod: Object) -> DownloadProgress | None:
     """Read none, as in a dump of a cluster."""
     return None
 
@@ -104,7 +95,7 @@ async def read_job(
             return DownloadJob(child, created)
         return DownloadJob(child, created, cause=await _read_refusal(live, metadata))
     is_running = _state_of(pod_status).get("running") is not None
-    progress = await read_download(_read_pod(pod)) if is_running else None
+    progress = await read_download(pod) if is_running else None
     return DownloadJob(child, created, cause=_explain_pod(pod_status), progress=progress)
 
 
@@ -137,12 +128,6 @@ async def _read_refusal(live: ClusterReader, metadata: Mapping[str, Any]) -> str
         return None
     note = str(max(refused, key=last_time).get("note") or "")
     return shorten(_REFUSED_POD.sub("its pods are refused: ", note)) or None
-
-
-def _read_pod(body: Object) -> DownloadPod:
-    metadata = body["metadata"]
-    created = parse_time(metadata["creationTimestamp"])
-    return DownloadPod(metadata["namespace"], metadata["name"], created)
 
 
 def _explain_suspension(conditions: Mapping[Any, Mapping[str, Any]]) -> str | None:
