@@ -281,11 +281,11 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
     if rollback is not None:
         return _roll_back(context, placed, rollback, approval)
     rollout = roll_out(context, placed, deployment, approval)
-    reviewed = review(context, placed, terms, deployment.body, rollout)
+    reviewed = review(context, rollout)
     plan_failed = reviewed.attempts.failed != context.attempts.failed
     status_input = replace(
         make_status_input(context, placed, approval),
-        target=rollout.target,
+        target=rollout.first.target,
         image=image_of(deployment.body),
         readings=reviewed.readings,
         attempts=reviewed.attempts,
@@ -293,7 +293,7 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
         secondary=rollout.secondary,
         plan_failed=plan_failed,
         update=find_update(context, placed, deployment),
-        prefetch=plan_prefetch(context, placed, rollout.target),
+        prefetch=plan_prefetch(context, placed, rollout.first.target),
     )
     starts_migration = placed.last_migration is not None and placed.last_migration.at == now
     return Plan(

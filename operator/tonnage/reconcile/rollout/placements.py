@@ -35,8 +35,8 @@ from tonnage.workloads.metadata import SECONDARY
 
 
 @dataclass(frozen=True, slots=True)
-class SecondaryPlacement:
-    """One placement in addition to the first: its Deployment as rendered, and as it is.
+class PlacementWorkload:
+    """One placement: its Deployment as rendered, and as it is.
 
     `target` is the live Deployment where it already matches what was rendered, `live` the live one
     in any state.
@@ -56,11 +56,10 @@ class SecondaryPlacement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementChildren:
-    """The children of the first placement and of those next to it; `target` is the first one's
-    Deployment where it already matches what was rendered."""
+    """The children of the first placement and of those next to it."""
 
-    target: ChildDeployment | None
-    secondary: tuple[SecondaryPlacement, ...]
+    first: PlacementWorkload
+    secondary: tuple[PlacementWorkload, ...]
     actions: tuple[Action, ...]
     reservations: tuple[Reservation, ...]
     children: tuple[Object, ...]
@@ -74,30 +73,26 @@ def roll_out(
 ) -> PlacementChildren:
     """Plan the Services, a Deployment for each placement, and the drain of old placements."""
     observation = context.observation
-    live = find_deployment(observation, deployment.body)
-    stamped_deployment = deployment.to_apply(live)
-    apply_actions = apply_if_changed(
-        deployment.kind, stamped_deployment, live.child if live else None
-    )
-    target = live if not apply_actions or (live and deployment.changes_record_only(live)) else None
-    first_serves = target is not None and target.serves(placed.granted)
-    secondary = _roll_out_secondary(context, placed, approval, first_serves=first_serves)
-    current = [live, *(each.live for each in secondary)]
+    first = _apply(placed, deployment, find_deployment(observation, deployment.body))
+    secondary = _roll_out_secondary(context, placed, approval, first_serves=first.serves)
+    current = [each.live for each in (first, *secondary)]
     others = [deployment for deployment in observation.deployments if deployment not in current]
     targets = [each.target for each in secondary]
     in_the_way = find_in_the_way(context, placed, others)
-    drain = shift_replicas(observation.key, others, target, placed.wanted, targets, in_the_way)
+    drain = shift_replicas(
+        observation.key, others, first.target, placed.wanted, targets, in_the_way
+    )
     service = make_service(observation)
     services = render_services(observation, placed)
-    workloads = (stamped_deployment, *(each.child for each in secondary))
+    workloads = tuple(each.child for each in (first, *secondary))
     claim_templates = render_claim_templates(observation, placed, workloads)
     return PlacementChildren(
-        target=target,
+        first=first,
         secondary=secondary,
         actions=(
             *apply_claim_templates(observation, claim_templates),
             # First, since nodes, images and weights take longest.
-            *_order_actions(apply_actions, secondary),
+            *_order_actions(first.actions, secondary),
             *apply_if_changed(SERVICES, service, observation.service),
             *sync_services(observation, services),
             *drain.actions,
@@ -118,7 +113,7 @@ def roll_out(
 
 def inspect_secondary(
     context: ReconcileContext, placed: Scheduled
-) -> tuple[SecondaryPlacement, ...]:
+) -> tuple[PlacementWorkload, ...]:
     """The secondary placements where nothing is to be replaced."""
     return tuple(_inspect(context, secondary) for secondary in placed.alone)
 
@@ -130,10 +125,10 @@ def image_of(deployment: Object) -> str:
 
 def _roll_out_secondary(
     context: ReconcileContext, placed: Scheduled, approval: ApprovalState, *, first_serves: bool
-) -> tuple[SecondaryPlacement, ...]:
+) -> tuple[PlacementWorkload, ...]:
     """The Deployments of the secondary placements. One that waits for approval, or for those before
     it, keeps its template and gets its number of replicas."""
-    secondary: list[SecondaryPlacement] = []
+    secondary: list[PlacementWorkload] = []
     may_roll = first_serves
     for alone in placed.alone:
         held_back = alone.option.placement_name in approval.held_back
@@ -144,7 +139,7 @@ def _roll_out_secondary(
 
 
 def _order_actions(
-    first: tuple[Action, ...], secondary: tuple[SecondaryPlacement, ...]
+    first: tuple[Action, ...], secondary: tuple[PlacementWorkload, ...]
 ) -> tuple[Action, ...]:
     """A Deployment that becomes secondary is marked so before another becomes the first, and a new
     secondary one is made after the first. So no crash leaves two first ones, or the wrong one
@@ -167,32 +162,38 @@ def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
 
 def _carry_out(
     context: ReconcileContext, placed: Scheduled, *, may_roll: bool
-) -> SecondaryPlacement:
+) -> PlacementWorkload:
     rendered = _render_secondary(context, placed)
     live = find_deployment(context.observation, rendered.body)
     if live is not None and live.template not in ("", rendered.template) and not may_roll:
         return _keep_template(context, placed, live)
+    return _apply(placed, rendered, live)
+
+
+def _apply(
+    placed: Scheduled, rendered: RenderedDeployment, live: ChildDeployment | None
+) -> PlacementWorkload:
     deployment = rendered.to_apply(live)
-    apply_actions = apply_if_changed(rendered.kind, deployment, live.child if live else None)
-    target = live if not apply_actions or (live and rendered.changes_record_only(live)) else None
-    return SecondaryPlacement(placed, apply_actions, deployment, live, target)
+    actions = apply_if_changed(rendered.kind, deployment, live.child if live else None)
+    target = live if not actions or (live and rendered.changes_record_only(live)) else None
+    return PlacementWorkload(placed, actions, deployment, live, target)
 
 
-def _inspect(context: ReconcileContext, placed: Scheduled) -> SecondaryPlacement:
+def _inspect(context: ReconcileContext, placed: Scheduled) -> PlacementWorkload:
     rendered = _render_secondary(context, placed)
     live = find_deployment(context.observation, rendered.body)
     if live is None:
-        return SecondaryPlacement(placed, (), rendered.to_apply(None), None, None)
+        return PlacementWorkload(placed, (), rendered.to_apply(None), None, None)
     is_same = live.template == rendered.template
-    return SecondaryPlacement(placed, (), live.child.body, live, live if is_same else None)
+    return PlacementWorkload(placed, (), live.child.body, live, live if is_same else None)
 
 
 def _keep_template(
     context: ReconcileContext, placed: Scheduled, live: ChildDeployment
-) -> SecondaryPlacement:
+) -> PlacementWorkload:
     replicas = live.replicas_for(placed.granted)
     actions = (Scale(live.kind, live.child, replicas),) if live.wanted != replicas else ()
-    return SecondaryPlacement(placed, actions, live.child.body, live, None)
+    return PlacementWorkload(placed, actions, live.child.body, live, None)
 
 
 def _render_secondary(context: ReconcileContext, placed: Scheduled) -> RenderedDeployment:

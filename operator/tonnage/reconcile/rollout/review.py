@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tonnage.fit.calibration.corrections import MemoryCorrection
-from tonnage.kube.protocol import Object
+from tonnage.placement.model import Option
 from tonnage.reconcile.calibration import (
     Reading,
     make_correction_from_failure,
@@ -18,14 +18,11 @@ from tonnage.reconcile.observation.attempts import (
     failed_plan,
     find_fault,
 )
-from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.plan_terms import Terms
 from tonnage.reconcile.observation.serving import newest
 from tonnage.reconcile.rollout.approval.state import terms_of, terms_of_live
-from tonnage.reconcile.rollout.placements import PlacementChildren, image_of
+from tonnage.reconcile.rollout.placements import PlacementChildren, PlacementWorkload, image_of
 from tonnage.reconcile.scheduling.blocked import find_blocked
 from tonnage.reconcile.scheduling.context import ReconcileContext
-from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.telemetry.startup_log import read_shortfall
 
 
@@ -39,26 +36,21 @@ class Review:
     corrections: tuple[MemoryCorrection, ...]
 
 
-def review(
-    context: ReconcileContext,
-    placed: Scheduled,
-    terms: Terms,
-    deployment: Object,
-    children: PlacementChildren,
-) -> Review:
-    """Review all placements, the first one first; `terms` are those of the first one."""
+def review(context: ReconcileContext, children: PlacementChildren) -> Review:
+    """Review all placements, the first one first."""
     readings: list[Reading] = []
     failures: list[MemoryCorrection] = []
-    for placement, of_plan, child, running in _iter_placements(placed, terms, deployment, children):
-        attempts = _record_failure(context, placement, of_plan, running)
-        reading = take_reading(context, placement.option, running, image_of(child))
+    for workload in (children.first, *children.secondary):
+        option = workload.placed.option
+        attempts = _record_failure(context, workload)
+        reading = take_reading(context, option, workload.target, image_of(workload.child))
         if reading is not None:
             readings.append(reading)
         else:
-            failures.extend(_make_corrections_from_failure(context, placement, attempts))
+            failures.extend(_make_corrections_from_failure(context, option, attempts))
         context = replace(context, attempts=attempts)
     # A user's own image yields no corrections: it may be another engine.
-    settings = context.spec_on(placed.option.engine).engine.settings
+    settings = context.spec_on(children.first.placed.option.engine).engine.settings
     has_user_image = settings.image is not None
     corrections = () if has_user_image else (*make_corrections(context, readings), *failures)
     return Review(context.attempts, tuple(readings), corrections)
@@ -73,29 +65,18 @@ def without_recovered(context: ReconcileContext) -> ReconcileContext:
     return replace(context, attempts=attempts.without(terms_of_live(context, running).hash))
 
 
-def _iter_placements(
-    placed: Scheduled, terms: Terms, deployment: Object, children: PlacementChildren
-) -> Iterator[tuple[Scheduled, Terms, Object, ChildDeployment | None]]:
-    """Each placement with its terms, its rendered Deployment, and the live one that already matches
-    it."""
-    yield placed, terms, deployment, children.target
-    for secondary in children.secondary:
-        alone, child = secondary.placed, secondary.child
-        yield alone, terms_of(alone, child), child, secondary.target
-
-
-def _record_failure(
-    context: ReconcileContext, placed: Scheduled, terms: Terms, running: ChildDeployment | None
-) -> Attempts:
-    """The attempts, with the plan of `running` added where it was just found to have failed.
+def _record_failure(context: ReconcileContext, workload: PlacementWorkload) -> Attempts:
+    """The attempts, with the plan that a workload runs by added where it was just found to have
+    failed.
 
     Nothing else is done about the failure before it stands in the status, so that no crash makes
     the operator try the same plan again.
     """
-    attempts = context.attempts
+    attempts, running = context.attempts, workload.target
     last = attempts.last_ready
     if running is None or (last is not None and last.template == running.template):
         return attempts
+    terms = terms_of(workload.placed, workload.child)
     if attempts.failed and attempts.failure_of(terms.hash) is not None:
         return attempts
     observation, fleet, now = context.observation, context.fleet, context.now
@@ -104,16 +85,17 @@ def _record_failure(
     if fault is None:
         return attempts
     circumstances = circumstances_of(observation, context.spec, fleet, context.catalog)
-    return attempts.with_failed(failed_plan(terms, placed.option, fault, circumstances, now))
+    option = workload.placed.option
+    return attempts.with_failed(failed_plan(terms, option, fault, circumstances, now))
 
 
 def _make_corrections_from_failure(
-    context: ReconcileContext, placed: Scheduled, attempts: Attempts
+    context: ReconcileContext, option: Option, attempts: Attempts
 ) -> Iterator[MemoryCorrection]:
     """The memory correction from a failure of the placement that was just found, if any."""
     if attempts.failed == context.attempts.failed:
         return
     shortfall = read_shortfall(attempts.failed[-1].message)
-    correction = make_correction_from_failure(context, placed.option, shortfall)
+    correction = make_correction_from_failure(context, option, shortfall)
     if correction is not None:
         yield correction

@@ -13,7 +13,7 @@ from tonnage.reconcile.observation.deadline import is_overdue
 from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.observation.previous import Remembered, Unobserved
 from tonnage.reconcile.rollout.approval.state import NOT_ASKED, ApprovalState
-from tonnage.reconcile.rollout.placements import SecondaryPlacement
+from tonnage.reconcile.rollout.placements import PlacementWorkload
 from tonnage.reconcile.rollout.prefetch import NO_PREFETCH, PlannedPrefetch, end_prefetch
 from tonnage.reconcile.rollout.rollback import Rollback
 from tonnage.reconcile.rollout.weights import MissingWeights
@@ -60,7 +60,7 @@ class StatusInput:
     attempts: Attempts | None = None
     plan: str = ""
     rollback: Rollback | None = None
-    secondary: tuple[SecondaryPlacement, ...] = ()
+    secondary: tuple[PlacementWorkload, ...] = ()
     plan_failed: bool = False
     scaling: ScalingStatus | None = None
     inference_pool: Finding | None = None
