@@ -5,17 +5,19 @@ annotation: the operator writes it before it creates the pool and removes it aft
 gone, so that no crash leaves a forgotten pool.
 """
 
+from tonnage.api.conditions import Reason
 from tonnage.api.gateway import InferencePoolSpec
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.names import ANNOTATION_INFERENCE_POOL
+from tonnage.api.names import ANNOTATION_INFERENCE_POOL, INFERENCE_DEPLOYMENT
 from tonnage.api.parse import InvalidSpecError
 from tonnage.kube.kinds import INFERENCE_POOLS
-from tonnage.kube.protocol import ObjectReader
+from tonnage.kube.protocol import NotFoundError, ObjectReader
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import Child
+from tonnage.reconcile.observation.children import Child, is_controlled_by, read_child
 from tonnage.reconcile.observation.optional.optional_child import (
+    TOLERATED,
     OptionalChildError,
-    read_optional_child,
+    describe_error,
 )
 from tonnage.workloads.names import inference_pool_name
 
@@ -38,7 +40,24 @@ async def find_pool(
     """
     if requested_pool(spec) is None and not _may_have_pool(service):
         return None
-    return await read_optional_child(api, INFERENCE_POOLS, key, inference_pool_name(key.name), uid)
+    name = inference_pool_name(key.name)
+    try:
+        body = await api.get(INFERENCE_POOLS, key.namespace, name)
+    except TOLERATED as error:
+        return describe_error(error, INFERENCE_POOLS)
+    except NotFoundError:
+        return None
+    if is_controlled_by(body, uid):
+        return read_child(body)
+    message = (
+        f"InferencePool {key.namespace}/{name} exists and is not controlled by this"
+        " InferenceDeployment; the operator leaves it alone. Delete or rename it, or do not"
+        " request one"
+    )
+    owners = body["metadata"].get("ownerReferences") or []
+    # The garbage collector is about to remove the child of a deleted object of the same name.
+    leftover = any(owner.get("kind") == INFERENCE_DEPLOYMENT for owner in owners)
+    return OptionalChildError(Reason.NAME_CONFLICT, message, passing=leftover)
 
 
 def _may_have_pool(service: Child | None) -> bool:
