@@ -6,8 +6,9 @@ object is reconciled, the store has only their successors.
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
+from tonnage.fleet.devices.resources import as_mapping, as_sequence
 from tonnage.informers.store import ObjectKey
 from tonnage.kube.protocol import Object
 from tonnage.workloads.registry import is_in_group
@@ -25,8 +26,8 @@ class EndedPods:
 
     def note(self, owners: Iterable[ObjectKey], body: Object) -> None:
         """Keep a deleted pod of a group, if a container of it has restarted. `body` is hostile."""
-        labels = body["metadata"].get("labels")
-        if not isinstance(labels, dict) or not is_in_group(labels) or not _has_restarted(body):
+        labels = as_mapping(body["metadata"].get("labels"))
+        if not is_in_group(labels) or not _has_restarted(body):
             return
         for owner in owners:
             self._by_owner.setdefault(owner, deque(maxlen=_PODS)).append(body)
@@ -40,12 +41,9 @@ class EndedPods:
 
 
 def _has_restarted(body: Object) -> bool:
-    status: Any = body.get("status")
-    kinds = ("containerStatuses", "initContainerStatuses")
-    lists = [status.get(kind) for kind in kinds] if isinstance(status, dict) else []
+    status = as_mapping(body.get("status"))
     return any(
-        isinstance(container, dict) and container.get("restartCount")
-        for containers in lists
-        if isinstance(containers, list)
-        for container in containers
+        as_mapping(container).get("restartCount")
+        for kind in ("containerStatuses", "initContainerStatuses")
+        for container in as_sequence(status.get(kind))
     )

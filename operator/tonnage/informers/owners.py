@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, owner_of
+from tonnage.fleet.devices.resources import as_mapping, as_sequence
 from tonnage.kube.kinds import (
     COMPUTE_DOMAINS,
     INFERENCE_DEPLOYMENTS,
@@ -28,7 +29,7 @@ ANY_OWNER: Final = ""
 def owner_keys(kind: Kind, obj: Object) -> _Owners:
     """Namespace and name of each InferenceDeployment to reconcile when this object changes."""
     find_owners = _OWNERS_OF.get(kind)
-    return find_owners(_mapping(obj.get("metadata"))) if find_owners else set()
+    return find_owners(as_mapping(obj.get("metadata"))) if find_owners else set()
 
 
 def _own_key(metadata: Mapping[str, Any]) -> _Owners:
@@ -37,9 +38,7 @@ def _own_key(metadata: Mapping[str, Any]) -> _Owners:
 
 def _controller(metadata: Mapping[str, Any]) -> _Owners:
     """The controller ownerReference, where it is an InferenceDeployment."""
-    references = metadata.get("ownerReferences")
-    for reference in references if isinstance(references, list) else []:
-        owner = _mapping(reference)
+    for owner in map(as_mapping, as_sequence(metadata.get("ownerReferences"))):
         group = str(owner.get("apiVersion", "")).partition("/")[0]
         if owner.get("controller") is True and (group, owner.get("kind")) == _OWNER_KIND:
             return _owner(metadata.get("namespace"), owner.get("name"))
@@ -48,7 +47,7 @@ def _controller(metadata: Mapping[str, Any]) -> _Owners:
 
 def _label(metadata: Mapping[str, Any]) -> _Owners:
     """The owner label. A Pod has nothing else: its controller is a ReplicaSet or a StatefulSet."""
-    labels = _mapping(metadata.get("labels"))
+    labels = as_mapping(metadata.get("labels"))
     return _owner(metadata.get("namespace"), owner_of(labels))
 
 
@@ -66,10 +65,6 @@ def _owner(namespace: object, name: object) -> _Owners:
     if isinstance(namespace, str) and namespace and isinstance(name, str) and name:
         return {(namespace, name)}
     return set()
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 _OWNER_KIND: Final = (GROUP, INFERENCE_DEPLOYMENT)
