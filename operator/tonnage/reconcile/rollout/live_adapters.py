@@ -21,7 +21,7 @@ def plan_adapter_calls(
 ) -> tuple[tuple[PodCalls, ...], float | None]:
     """The calls to the pods that do not serve exactly the adapters of a spec that is accepted, or
     was before its model could not be read any more; and after how many seconds to plan again, None
-    where nothing is missing."""
+    where no pod takes calls."""
     spec = observation.spec
     if not isinstance(accepted, Accepted | Remembered) or isinstance(spec, InvalidSpecError):
         return (), None
@@ -30,16 +30,16 @@ def plan_adapter_calls(
     wanted = {adapter.name: adapter_path(adapter, spec) for adapter in spec.lora.adapters}
     model, is_silent = served_name(spec, observation.key.name), False
     changes: list[PodCalls] = []
-    for pod in observation.pods:
-        if not pod.is_serving or not pod.takes_adapters:
-            continue
+    pods = [pod for pod in observation.pods if pod.is_serving and pod.takes_adapters]
+    for pod in pods:
         answer = observation.served_adapters.get(pod.name)
         if answer is None or answer.adapters is None:
             is_silent = True
         elif calls := _calls(wanted, answer.adapters):
             changes.append(PodCalls(pod.server, model, calls))
-    # Neither a pod that does not answer nor one whose calls failed sends an event.
-    return tuple(changes), delays.ADAPTER_FIRST_RETRY if changes or is_silent else None
+    # No event comes from a pod that does not answer, whose calls failed, or that others call.
+    again = delays.ADAPTER_FIRST_RETRY if changes or is_silent else delays.ADAPTER_REFRESH
+    return tuple(changes), again if pods else None
 
 
 def _calls(wanted: Mapping[str, str], served: Mapping[str, str]) -> tuple[AdapterCall, ...]:

@@ -7,6 +7,7 @@ import pytest
 from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
 from tests.support.in_memory.serving import SETTLED
 from tests.support.production.claims import volume_claim
+from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.parse import parse_spec
 from tonnage.checkpoint.adapter import AdapterFacts
@@ -128,13 +129,12 @@ async def test_a_restarted_server_gets_its_adapters_while_the_model_cannot_be_re
     assert listed(cluster) == {"sql": 1}
 
 
-async def test_what_another_client_loaded_is_unloaded() -> None:
+async def test_what_another_client_loaded_is_unloaded_without_an_event() -> None:
     cluster = await serving(adapter("sql"), replicas=1)
     start = next(iter(cluster.pod_adapters.served))
     served = {"sql": "/adapters/adapters/sql/v1", "mine": "/tmp/mine"}
     cluster.pod_adapters.served[start] = ServedAdapters(served)
-    await cluster.resync()
-    await cluster.settle()
+    await cluster.wait(delays.ADAPTER_REFRESH)
     assert loaded(cluster) == [{"sql": "/adapters/adapters/sql/v1"}]
 
 
