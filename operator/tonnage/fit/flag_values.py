@@ -35,29 +35,53 @@ _CONTEXT_FIELDS: Final = frozenset(
 _ENCODER_MODES: Final = ("weights", "data")
 _PERFORMANCE_MODES: Final = ("balanced", "interactivity", "throughput")
 _GIB: Final = 2**30
-_MULTIPLIERS: Final = {
+_MULTIPLIERS: Final[Mapping[str, int]] = {
     **{letter: 1000**power for power, letter in enumerate("kmgt", 1)},
     **{letter: 1024**power for power, letter in enumerate("KMGT", 1)},
 }
+_SIZE: Final = re.compile(
+    r"(?P<number>\d{1,20}(?:\.\d{1,9})?)(?:(?P<letter>[kmgtKMGT])(?P<unit>iB?|B)?)?"
+)
 
 
 def size(text: str) -> int:
     """A positive number as vLLM reads it: `65536`, `64k` (thousands), `64K` (1024s), `20Gi`.
 
-    Source: vllm/utils/argparse_utils.py human_readable_int. Quantities such as 79.2GiB are also
-    accepted, rounded down to whole bytes.
+    Source: vllm/utils/argparse_utils.py human_readable_int. Quantities of bytes such as 79.2GiB
+    and 80GB (10^9 bytes) are also accepted, rounded down to whole bytes.
     """
-    match = re.fullmatch(r"(\d{1,20}(?:\.\d{1,9})?)(?:([kmgtKMGT])(i?)B?)?", text.strip())
+    match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(
             f"{text[:40]!r} is no size: expected 1 to 2**53, such as 65536, 64k or 20GiB"
         )
-    number, letter, binary = match.groups()
-    factor = _MULTIPLIERS[letter.upper() if binary else letter] if letter else 1
-    value = int(Decimal(number) * factor)
+    number, letter, unit = match.groups()
+    value = int(Decimal(number) * (_multiplier(letter, unit) if letter else 1))
     if not 0 < value <= MAX_COUNT:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is out of range: expected 1 to 2**53")
     return value
+
+
+def byte_size(text: str) -> int:
+    """A size in bytes: `141107412992`, `79.2GiB` or `80GB`.
+
+    A letter alone is refused: 80G are 80 * 10^9 bytes in Kubernetes and 80 * 2^30 in vLLM.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is not None and match["letter"] and not match["unit"]:
+        quantity = match["number"] + match["letter"].upper()
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is ambiguous: expected {quantity}B (powers of 1000) or {quantity}iB "
+            "(powers of 1024)"
+        )
+    return size(text)
+
+
+def _multiplier(letter: str, unit: str | None) -> int:
+    """The factor of a letter with or without its unit, as in k, KiB and GB."""
+    if unit is None:
+        return _MULTIPLIERS[letter]
+    return _MULTIPLIERS[letter.lower() if unit == "B" else letter.upper()]
 
 
 def count(text: str) -> int:

@@ -8,7 +8,7 @@ from tonnage.cli.fit.sglang.flags import add_sglang_arguments
 from tonnage.cli.fit.vllm.flags import add_engine_arguments
 from tonnage.cli.output import LINES, TABLE
 from tonnage.cli.sources.corrections import add_corrections_argument
-from tonnage.fit.flag_values import size
+from tonnage.fit.flag_values import byte_size, size
 
 _EPILOG = """\
 examples:
@@ -101,7 +101,10 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     weights = group.add_mutually_exclusive_group()
     weights.add_argument(
-        "--weights-bytes", type=size, metavar="N", help="size of its files: 141107412992, 132GiB"
+        "--weights-bytes",
+        type=byte_size,
+        metavar="N",
+        help="size of its files: 141107412992, 132GiB, 141GB",
     )
     weights.add_argument(
         "--safetensors-index", metavar="FILE", help="its model.safetensors.index.json"
@@ -125,9 +128,9 @@ def _add_device_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--device-memory",
-        type=size,
+        type=byte_size,
         metavar="N",
-        help="memory that torch sees, as 79.2GiB (default: the catalogue's)",
+        help="memory that torch sees: 79.2GiB, 85GB (default: the catalogue's)",
     )
     group.add_argument(
         "--gpus-per-node", type=size, metavar="N", help="default: the catalogue's, else 8"

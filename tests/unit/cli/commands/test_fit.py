@@ -194,6 +194,16 @@ def test_the_given_device_memory_overrides_the_catalogue(fit: Run) -> None:
     assert less["perGPU"]["weightsGiB"] == known["perGPU"]["weightsGiB"]
 
 
+@pytest.mark.parametrize("flag", ["--device-memory", "--weights-bytes"])
+def test_gigabytes_are_not_gibibytes(fit: Run, flag: str) -> None:
+    arguments = ("--config", LLAMA, "--accelerator", "mi300x", "-tp", "1", *SHORT, "-o", "json")
+    decimal, binary = (json.loads(fit(*arguments, flag, f"150{unit}")[1]) for unit in ("GB", "GiB"))
+    assert decimal["perGPU"] != binary["perGPU"]
+    code, out, err = fit(*arguments, flag, "150G")
+    assert (code, out) == (2, "")
+    assert f"{flag}: '150G' is ambiguous: expected 150GB" in err
+
+
 def test_a_card_outside_the_catalogue_needs_vendor_and_memory(fit: Run) -> None:
     arguments = ("--config", LLAMA, "--vendor", "nvidia", "-tp", "8", "--max-model-len", "4k")
     code, _, err = fit(*arguments)
