@@ -5,10 +5,9 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import yaml
 from pydantic import ValidationError
@@ -17,16 +16,15 @@ from rich.table import Table
 
 from tonnage.api.model import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
 from tonnage.api.parse import describe_refused
-from tonnage.checkpoint.model import Checkpoint, CheckpointError
+from tonnage.checkpoint.model import Checkpoint
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
 from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.checkpoint.volume.job import DEFAULT_IMAGE, render_inspection
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.output import make_console, make_table
+from tonnage.cli.sources.model_files import parse_model_file
 from tonnage.cli.sources.namespaces import add_namespace_argument
-
-Parsed = TypeVar("Parsed")
 
 _GIB: Final = 1024**3
 _FLAG_OF_FIELD: Final = {
@@ -55,14 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--repo", help="repository on the Hugging Face Hub (honours HF_ENDPOINT)")
     source.add_argument("--adapter", metavar="REPO", help="LoRA adapter on the Hugging Face Hub")
-    source.add_argument("--config", type=Path, metavar="FILE", help="config.json of a model")
+    source.add_argument("--config", metavar="FILE", help="config.json of a model; - is stdin")
     source.add_argument("--pvc", metavar="CLAIM", help="volume; prints a Job that reads it")
     parser.add_argument(
         "--revision",
         help="with --repo and --adapter: branch, tag or commit (default: main)",
     )
     parser.add_argument(
-        "--index", type=Path, metavar="FILE", help="with --config: model.safetensors.index.json"
+        "--index", metavar="FILE", help="with --config: model.safetensors.index.json"
     )
     parser.add_argument(
         "--path",
@@ -145,29 +143,12 @@ def _read_checkpoint(options: argparse.Namespace) -> Checkpoint:
         from tonnage.cli.sources.repository import read_repository  # noqa: PLC0415 - see above
 
         return read_repository(options.repo, options.revision, "--repo")
-    shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
+    shape = parse_model_file(parse_config_text, options.config, MAX_CONFIG_BYTES)
     if options.index is None:
         return Checkpoint(shape=shape)
-    return make_checkpoint(shape, index=_parse(parse_index, options.index, MAX_INDEX_BYTES))
-
-
-def _parse(parse: Callable[[bytes], Parsed], path: Path, limit_bytes: int) -> Parsed:
-    content = _read(path, limit_bytes)
-    try:
-        return parse(content)
-    except CheckpointError as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-def _read(path: Path, limit_bytes: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(limit_bytes + 1)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    if len(content) > limit_bytes:
-        raise InputError(f"{path} is larger than {limit_bytes} bytes; is it the right file?")
-    return content
+    return make_checkpoint(
+        shape, index=parse_model_file(parse_index, options.index, MAX_INDEX_BYTES)
+    )
 
 
 def _tabulate(checkpoint: Checkpoint) -> Table:

@@ -23,11 +23,11 @@ from tonnage.cli.fit.prediction import as_data, data_without_device
 from tonnage.cli.fit.question import make_question
 from tonnage.cli.output import LINES
 from tonnage.cli.sources.corrections import read_corrections
+from tonnage.cli.sources.input_files import STDIN
 from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
 from tonnage.fit.legality.parallelism import check_parallelism
 from tonnage.fit.messages import format_count
 
-STDIN: Final = "-"
 _BATCH_FLAGS: Final = ("--batch", "--tp-batch", "--output", "--corrections")
 """The lines of a batch hold all other settings."""
 

@@ -4,12 +4,11 @@ Each is read once: standard input cannot be read again, and several engines are 
 """
 
 import argparse
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.checkpoint.model import Checkpoint, CheckpointError, ModelShape
@@ -18,12 +17,9 @@ from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.cli.errors import InputError
 from tonnage.cli.fit.model import apply_file_quantization, make_checkpoint
 from tonnage.cli.sources.corrections import read_corrections
+from tonnage.cli.sources.model_files import parse_model_file
 from tonnage.fit.calibration.corrections import Corrections
 from tonnage.fit.context import override_context
-
-Parsed = TypeVar("Parsed")
-
-STDIN: Final = "-"
 
 
 class Files:
@@ -49,11 +45,11 @@ class Files:
 
     @cached_property
     def _shape(self) -> ModelShape:
-        return _parse(parse_config_text, self._options.config, MAX_CONFIG_BYTES)
+        return parse_model_file(parse_config_text, self._options.config, MAX_CONFIG_BYTES)
 
     @cached_property
     def _index(self) -> SafetensorsIndex:
-        return _parse(parse_index, self._options.safetensors_index, MAX_INDEX_BYTES)
+        return parse_model_file(parse_index, self._options.safetensors_index, MAX_INDEX_BYTES)
 
     @cached_property
     def _fetched(self) -> Checkpoint:
@@ -82,27 +78,3 @@ def _apply(shape: ModelShape, settings: Mapping[str, Any]) -> ModelShape:
         return override_context(shape, settings.get("context_overrides", ""))
     except CheckpointError as error:
         raise InputError(f"--hf-overrides or --rope-scaling: {error}") from None
-
-
-def _parse(parse: Callable[[bytes], Parsed], path: str, limit_bytes: int) -> Parsed:
-    name = "standard input" if path == STDIN else path
-    content = _read(path, name, limit_bytes)
-    try:
-        return parse(content)
-    except CheckpointError as error:
-        raise InputError(f"{name}: {error}") from None
-
-
-def _read(path: str, name: str, limit_bytes: int) -> bytes:
-    """Read the file up to one byte beyond the limit, which the parser then refuses."""
-    if not path:
-        raise InputError("'' is not the name of a file")
-    try:
-        if path == STDIN:
-            return sys.stdin.buffer.read(limit_bytes + 1)
-        with Path(path).open("rb") as file:
-            return file.read(limit_bytes + 1)
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise InputError(f"{name!r} is not the name of a file") from None

@@ -5,7 +5,6 @@ and the values that its aliases expand to, before any object is built.
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from tonnage.cli.errors import InputError
+from tonnage.cli.sources.input_files import STDIN, input_name, read_input
 from tonnage.cli.sources.yaml_bounds import OutOfBoundsError, check_bounds
 
 MAX_FILE_BYTES: Final = 128 * 1024 * 1024
@@ -22,8 +22,6 @@ MAX_FILE_BYTES: Final = 128 * 1024 * 1024
 
 _MANIFESTS: Final = (".json", ".yaml", ".yml")
 """Suffixes of the files that kubectl reads in a folder."""
-
-STDIN: Final = "-"
 
 
 class _Loader(yaml.CSafeLoader):
@@ -86,7 +84,7 @@ def load_documents(path: str) -> list[Document]:
 
     Raises InputError naming the file and the place in it.
     """
-    name = "standard input" if path == STDIN else path
+    name = input_name(path)
     roots = [root for root in _parse(_read(path, name), name) if root is not None]
     if not roots:
         raise InputError(f"{name} is empty; expected Kubernetes objects in YAML or JSON")
@@ -94,16 +92,7 @@ def load_documents(path: str) -> list[Document]:
 
 
 def _read(path: str, name: str) -> str:
-    try:
-        if path == STDIN:
-            raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                raw = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise InputError(f"{name!r} is not the name of a file") from None
+    raw = read_input(path, MAX_FILE_BYTES)
     if len(raw) > MAX_FILE_BYTES:
         raise InputError(f"{name} is larger than {MAX_FILE_BYTES // 1024**2} MiB; split it")
     try:

@@ -1,5 +1,6 @@
 """`tonnage inspect` on the command line."""
 
+import io
 import json
 from pathlib import Path
 
@@ -188,3 +189,11 @@ def test_the_comment_above_says_what_to_do_next(tonnage: Run) -> None:
         "path": "llama",
         "facts": {"configMap": {"name": "facts"}},
     }
+
+
+def test_the_config_can_come_from_standard_input(
+    tonnage: Run, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = Path(files[0]).read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert tonnage("--config", "-") == tonnage("--config", files[0])
