@@ -17,6 +17,7 @@ from typing import Final, Protocol, cast
 from tonnage import __version__
 from tonnage.api.text import escape_controls
 from tonnage.cli.errors import ExitCode, InputError
+from tonnage.cli.sources.input_files import refuse_second_stdin
 
 _PLUGIN: Final = "kubectl-tonnage"
 
@@ -80,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     options = build_parser(arguments[0] if arguments else None).parse_args(arguments)
     options.typed = tuple(arguments[1:])
+    refuse_second_stdin(options)
     code = load_subcommand(options.subcommand).run(options)
     sys.stdout.flush()
     return code

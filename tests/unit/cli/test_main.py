@@ -89,6 +89,21 @@ def test_unusable_input_is_one_line_on_stderr(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize(
+    ("argv", "want"),
+    [
+        (["plan", "-f", "-", "--nodes", "-"], "--filename and --nodes"),
+        (["plan", "-f", "-", "-f", "-", "--nodes", "n"], "--filename and --filename"),
+        (["pools", "--nodes", "-", "--pods=-"], "--nodes and --pods"),
+        (["explain", "a", "--nodes", "-", "--corrections", "-"], "--corrections and --nodes"),
+        (["fit", "--config", "-", "--safetensors-index", "-"], "--config and --safetensors-index"),
+    ],
+)
+def test_two_inputs_from_standard_input_are_refused_unread(argv, want, capsys):
+    assert main(argv) == 2
+    assert f"- is given for {want}, but standard input can be read once" in capsys.readouterr().err
+
+
 def test_only_the_subcommand_in_use_is_loaded():
     code = (
         "import sys; from tonnage.cli.main import main; main(['version']); "

@@ -1,5 +1,6 @@
 """Reads the files that arguments name; `-` is standard input."""
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Final
@@ -28,3 +29,18 @@ def read_input(path: str, limit_bytes: int) -> bytes:
         raise InputError(f"{name} cannot be read: {error.strerror}") from None
     except ValueError:
         raise InputError(f"{name!r} is not the name of a file") from None
+
+
+def refuse_second_stdin(options: argparse.Namespace) -> None:
+    """Raise InputError where two inputs are standard input: the second one would be empty."""
+    flags = [
+        f"--{name.replace('_', '-')}"
+        for name, value in vars(options).items()
+        for path in (value if isinstance(value, list) else [value])
+        if path == STDIN
+    ]
+    if len(flags) > 1:
+        raise InputError(
+            f"{STDIN} is given for {' and '.join(flags)}, but standard input can be read once: "
+            "give files for all others"
+        )
