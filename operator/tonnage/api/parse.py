@@ -1,7 +1,6 @@
 """Parses stored objects into the models, with errors that name the field to change."""
 
 import re
-from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -9,18 +8,15 @@ from pydantic_core import ErrorDetails
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.schema import UNION_TAGS, ApiModel
-from tonnage.api.text import redact
+from tonnage.api.text import format_steps, show_value
 
 Parsed = TypeVar("Parsed", bound=ApiModel)
 
 _MAX_ERRORS: Final = 5
 _MAX_INPUT_CHARS: Final = 60
-_MAX_KEY_CHARS: Final = 253
 _MAX_DEPTH: Final = 100
 """Maximum nesting; a config.json in a spec has fewer than 20 levels."""
 _NESTED: Final = (dict, list)
-_ENV: Final = "env"
-"""Field of environment variables; every value can be a secret."""
 
 _PATCH: Final = "podTemplate"
 """Field whose spec is a merge patch: a null deletes a field."""
@@ -131,33 +127,12 @@ def _describe(error: ValidationError, field: str) -> str:
 
 def _describe_one(problem: ErrorDetails, field: str) -> str:
     parts = (part for part in problem["loc"] if part not in UNION_TAGS)
-    path = field + "".join(map(_format_part, parts))
+    path = field + format_steps(parts)
     if problem["type"] == "missing":
         return f"{path}: is required"
     if problem["type"] == "extra_forbidden":
         return f"{path}: is not a field of this version"
     if problem["type"] == "value_error":
         return f"{path}: {problem['msg'].removeprefix('Value error, ')}"
-    return f"{path}: {_describe_expected(problem)}, found {_show(problem['input'], problem['loc'])}"
-
-
-def _format_part(part: int | str) -> str:
-    """A step into a list or an object, as in `adapters[0].name`."""
-    return f"[{part}]" if isinstance(part, int) else f".{_shorten(part, _MAX_KEY_CHARS)}"
-
-
-def _show(value: object, location: Iterable[object]) -> str:
-    """The value for the message, unless it can be a secret."""
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    if value is None:
-        return "none"
-    if _ENV in location:
-        return "a value that is not shown"
-    return _shorten(redact(repr(value)), _MAX_INPUT_CHARS)
-
-
-def _shorten(text: str, characters: int) -> str:
-    return text if len(text) <= characters else text[:characters] + "..."
+    shown = show_value(problem["input"], problem["loc"])
+    return f"{path}: {_describe_expected(problem)}, found {shown}"

@@ -1,9 +1,9 @@
 """Truncates text, escapes control characters, removes secrets from text of other programs, reads
-JSON of theirs, and digests data."""
+JSON of theirs, shows values of objects, and digests data."""
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -119,3 +119,36 @@ def is_secret_name(variable: str) -> bool:
 
 def _redact_value(match: re.Match[str]) -> str:
     return match[0][: match.start("value") - match.start()] + REDACTED
+
+
+_MAX_INPUT_CHARS: Final = 60
+_MAX_KEY_CHARS: Final = 253
+_ENV: Final = "env"
+"""Field of environment variables; every value can be a secret."""
+
+
+def format_steps(path: Iterable[int | str]) -> str:
+    """The steps into lists and objects, as in `.adapters[0].name`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{_show_key(step)}" for step in path)
+
+
+def show_value(value: object, location: Iterable[object]) -> str:
+    """The value for the message, unless it can be a secret."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "none"
+    if _ENV in location:
+        return "a value that is not shown"
+    return _shorten(redact(repr(value)), _MAX_INPUT_CHARS)
+
+
+def _show_key(key: str) -> str:
+    """The key as text that UTF-8 can encode: JSON may have half of a surrogate pair in it."""
+    return _shorten(key.encode(errors="backslashreplace").decode(), _MAX_KEY_CHARS)
+
+
+def _shorten(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[:characters] + "..."

@@ -605,7 +605,10 @@ READERS: Mapping[str, Reader] = {
         _text(_job_inputs), ("api/text.py", "reconcile/rollout/job_inputs.py"), (INPUTS,)
     ),
     "a file for the command line": Reader(
-        _fleet_file, ("cli/sources/documents.py",), (NODE, POOL), (InputError,)
+        _fleet_file,
+        ("cli/sources/documents.py", "cli/sources/shapes/field_types.py"),
+        (NODE, POOL, {"kind": "Pod", **POD}, {"kind": "Deployment", **DEPLOYMENT}),
+        (InputError,),
     ),
     "a case of a batch": Reader(parse_case, ("cli/fit/case.py",), (CASE,), (InputError,)),
     "an entry of the corrections": Reader(_text(_entry), ("fit/calibration/entries.py",), (ENTRY,)),

@@ -50,7 +50,4 @@ def _get_entries(document: Document) -> Mapping[str, object]:
         return {str(name): entry for name, entry in body.items()}
     if document.kind != _KIND:
         raise InputError(f"{document.source}: expected a {_KIND}, or its data")
-    data = body.get("data") or {}
-    if not isinstance(data, dict):
-        raise InputError(f"{document.source}: data: expected a key for each correction")
-    return {str(name): entry for name, entry in data.items()}
+    return {str(name): entry for name, entry in body.get("data", {}).items()}

@@ -1,7 +1,7 @@
 """Finds the InferenceDeployments in a set of files, and sorts them by creation."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,17 +17,6 @@ from tonnage.reconcile.observation.findings import parse_time
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
-
-_TYPES: Final[Mapping[str, tuple[type, str]]] = {
-    "uid": (str, "a string"),
-    "resourceVersion": (str, "a string"),
-    "generation": (int, "an integer"),
-    "creationTimestamp": (str, "a string"),
-}
-"""Types of metadata that the API server sets and a user's file may lack."""
-
-_STATUS_LISTS: Final = {"conditions": ("type", "status", "lastTransitionTime"), "placements": ()}
-"""Lists of status that the operator reads back, and the string fields of every entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,38 +66,6 @@ def check_declared(document: Document) -> None:
     metadata = document.body["metadata"]
     if "namespace" in metadata and not is_namespace_name(metadata["namespace"]):
         raise _invalid(document, "metadata.namespace", "a DNS label", metadata["namespace"])
-    for name in ("labels", "annotations"):
-        if not _is_map_of_text(metadata.get(name)):
-            raise _invalid(document, f"metadata.{name}", "texts by name", metadata[name])
-    for name, (kind, expected) in _TYPES.items():
-        if not isinstance(metadata.get(name, kind()), kind):
-            raise _invalid(document, f"metadata.{name}", expected, metadata[name])
-    _check_time(document, "metadata.creationTimestamp", metadata.get("creationTimestamp"))
-    _check_status(document, document.body.get("status") or {})
-
-
-def _is_map_of_text(value: object) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
-
-
-def _check_status(document: Document, status: Any) -> None:
-    """Raise InputError if an API server could not have stored the fields that are read back."""
-    if not isinstance(status, dict):
-        raise _invalid(document, "status", "an object", status)
-    for name, required in _STATUS_LISTS.items():
-        entries = status.get(name) or []
-        if not isinstance(entries, list):
-            raise _invalid(document, f"status.{name}", "a list", entries)
-        for entry in entries:
-            fields = entry if isinstance(entry, dict) else {}
-            if fields is not entry or not all(isinstance(fields.get(key), str) for key in required):
-                expected = "an object with " + ", ".join(required)
-                raise _invalid(document, f"status.{name}[]", expected, entry)
-            _check_time(
-                document, f"status.{name}[].lastTransitionTime", fields.get("lastTransitionTime")
-            )
 
 
 def _check_depth(document: Document) -> None:
@@ -124,14 +81,6 @@ def _nested_values(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
-
-
-def _check_time(document: Document, field: str, text: str | None) -> None:
-    try:
-        if text is not None and parse_time(text).tzinfo is None:
-            raise _invalid(document, field, "a time with its zone", text)
-    except ValueError:
-        raise _invalid(document, field, "a time as 2026-01-31T12:00:00Z", text) from None
 
 
 def _invalid(document: Document, field: str, expected: str, value: object) -> InputError:

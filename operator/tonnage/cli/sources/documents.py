@@ -12,8 +12,11 @@ from typing import Any, Final
 
 import yaml
 
+from tonnage.api.text import format_steps, show_value
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.input_files import STDIN, input_name, read_input
+from tonnage.cli.sources.shapes.field_types import FieldTypeError, check_types
+from tonnage.cli.sources.shapes.objects import SHAPES, UNREAD
 from tonnage.cli.sources.yaml_bounds import OutOfBoundsError, check_bounds
 
 MAX_FILE_BYTES: Final = 128 * 1024 * 1024
@@ -58,7 +61,8 @@ class Document:
     @property
     def source(self) -> str:
         """File, kind and name, for messages: "fleet.yaml, Node gpu-1"."""
-        return f"{self.file}, {self.kind or 'object'} {self.name}".rstrip()
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.file}, {self.kind or 'object'} {name}".rstrip()
 
     @property
     def _metadata(self) -> dict[str, Any]:
@@ -88,7 +92,21 @@ def load_documents(path: str) -> list[Document]:
     roots = [root for root in _parse(_read(path, name), name) if root is not None]
     if not roots:
         raise InputError(f"{name} is empty; expected Kubernetes objects in YAML or JSON")
-    return [Document(name, body) for root in roots for body in _flatten(root, name)]
+    return [_check(Document(name, body)) for root in roots for body in _flatten(root, name)]
+
+
+def _check(document: Document) -> Document:
+    """Return the document. Raises InputError naming the object and its first field that no API
+    server would have stored."""
+    try:
+        check_types(document.body, SHAPES.get(document.kind, UNREAD))
+    except FieldTypeError as error:
+        field = format_steps(error.path).removeprefix(".")
+        value = "missing" if error.value is None else show_value(error.value, error.path)
+        raise InputError(
+            f"{document.source}: {field} is {value}, expected {error.expected}"
+        ) from None
+    return document
 
 
 def _read(path: str, name: str) -> str:

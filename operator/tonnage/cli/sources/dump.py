@@ -1,13 +1,12 @@
 """A cluster dump behind the read interface that the operator uses for a live cluster."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from tonnage.api.names import INFERENCE_DEPLOYMENT, owner_of
 from tonnage.api.parse import InvalidSpecError, parse_spec
-from tonnage.cli.errors import InputError
 from tonnage.cli.sources.declared import check_declared
 from tonnage.cli.sources.documents import Document
 from tonnage.informers.owners import owner_keys
@@ -15,19 +14,13 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     COMPUTE_DOMAINS,
     DEVICE_CLASSES,
-    INFERENCE_POOLS,
-    JOBS,
     LEADER_WORKER_SETS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUMES,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
     PRIORITY_CLASSES,
-    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     SECRETS,
-    SERVICES,
 )
 from tonnage.kube.protocol import (
     ClusterReader,
@@ -39,10 +32,7 @@ from tonnage.kube.protocol import (
     Selection,
     has_labels,
 )
-from tonnage.reconcile.observation.child_pods import read_pods
-from tonnage.reconcile.observation.children import is_controlled_by, read_child, read_deployment
 from tonnage.reconcile.observation.findings import format_time
-from tonnage.reconcile.observation.priority import read_classes
 from tonnage.workloads.registry import WORKLOAD_KINDS
 
 _CLUSTER_SCOPED = frozenset(
@@ -57,15 +47,6 @@ _CLUSTER_SCOPED = frozenset(
         DEVICE_CLASSES,
     )
 )
-_CHILDREN: Final[Mapping[str, Callable[[Object], object]]] = {
-    **dict.fromkeys((kind.kind for kind in WORKLOAD_KINDS), read_deployment),
-    SERVICES.kind: read_child,
-    RESOURCE_CLAIM_TEMPLATES.kind: read_child,
-    COMPUTE_DOMAINS.kind: read_child,
-    JOBS.kind: read_child,
-    INFERENCE_POOLS.kind: read_child,
-    POD_DISRUPTION_BUDGETS.kind: read_child,
-}
 
 GROUP_KINDS: Final = frozenset({LEADER_WORKER_SETS, COMPUTE_DOMAINS})
 """Kinds for replicas on several nodes, which a cluster may lack."""
@@ -199,47 +180,16 @@ class Dump:
 
 def _complete_metadata(document: Document, namespace: str, now: datetime) -> Object:
     """The object with the metadata of every stored object. Raises InputError."""
-    metadata = document.body.get("metadata")
-    own: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
-    labels = own.get("labels")
-    defaults = {"uid": "", "resourceVersion": "", "generation": 1}
-    body = document.body | {
+    if document.kind == INFERENCE_DEPLOYMENT:
+        check_declared(document)
+    own = document.body.get("metadata") or {}
+    defaults = {"uid": "", "resourceVersion": "", "generation": 1, "labels": {}}
+    return document.body | {
         "metadata": defaults
         | {"creationTimestamp": format_time(now)}
         | own
-        | {
-            "namespace": document.namespace or namespace,
-            "labels": labels if isinstance(labels, dict) else {},
-        }
+        | {"namespace": document.namespace or namespace}
     }
-    _check(document, body)
-    return body
-
-
-def _check(document: Document, body: Object) -> None:
-    """Parse the object as the plan will later, so that an error names this object.
-
-    Raises InputError.
-    """
-    if document.kind == INFERENCE_DEPLOYMENT:
-        check_declared(document)
-    try:
-        if document.kind == PRIORITY_CLASSES.kind:
-            read_classes([body])
-        elif owner_of(body["metadata"]["labels"]):
-            _read_child(document.kind, body)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{document.source}: is not as an API server writes it: {type(error).__name__} {error}"
-        ) from None
-
-
-def _read_child(kind: str, body: Object) -> None:
-    if kind == PODS.kind:
-        read_pods([body])
-    elif kind in _CHILDREN:
-        _CHILDREN[kind](body)
-        is_controlled_by(body, "")
 
 
 def _apply_spec(body: Object, live: Object) -> Object:

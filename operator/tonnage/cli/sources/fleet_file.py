@@ -28,9 +28,6 @@ def read_fleet_file(path: str) -> list[Object]:
 
 def _read(path: str) -> list[Object]:
     documents = [document for document in load_documents(path) if document.kind in _KINDS]
-    for document in documents:
-        if not document.name:
-            raise InputError(f"{document.source}: metadata.name is missing, expected its name")
     dump = Dump(documents, "default", datetime.now(UTC))
     for shard in {shard_of(document.body) for document in documents}:
         read_fleet(dump, shard)

@@ -220,7 +220,8 @@ def test_an_invalid_config_is_an_answer(tmp_path, capsys, config):
         pytest.param(
             infd(metadata__name="Llama 70B"), "metadata.name is 'Llama 70B'", id="a bad name"
         ),
-        pytest.param(infd(metadata=[]), "metadata.name is ''", id="no name"),
+        pytest.param(infd(metadata=[]), "metadata is a list, expected an object", id="no metadata"),
+        pytest.param(infd(metadata={}), "metadata.name is missing, expected a name", id="no name"),
         pytest.param(
             infd(replicas=5), "'replicas' is none of apiVersion, kind, metadata", id="a stray field"
         ),
@@ -228,7 +229,9 @@ def test_an_invalid_config_is_an_answer(tmp_path, capsys, config):
             infd(metadata__namespace="A_b"), "metadata.namespace is 'A_b'", id="a bad namespace"
         ),
         pytest.param(
-            infd(metadata__labels=["a"]), "metadata.labels is ['a'], expected texts", id="labels"
+            infd(metadata__labels=["a"]),
+            "metadata.labels is a list, expected an object",
+            id="labels",
         ),
         pytest.param(amd_node("a"), "no InferenceDeployment found", id="another kind"),
     ],

@@ -201,7 +201,11 @@ def test_yaml_is_what_json_is(tmp_path, capsys):
         pytest.param([], "No node offers GPUs.", id="no nodes"),
         pytest.param([amd_node("a", cordoned=True)], "none of 1 node is usable", id="cordoned"),
         pytest.param([amd_node("a", labels={})], "amd-unrecognised: ", id="not recognised"),
-        pytest.param([{"kind": "Node"}], "No node offers GPUs.", id="an empty node"),
+        pytest.param(
+            [{"kind": "Node", "metadata": {"name": "a"}}],
+            "No node offers GPUs.",
+            id="an empty node",
+        ),
     ],
 )
 def test_a_fleet_without_a_usable_pool_ends_with_3(tmp_path, capsys, nodes, want):

@@ -102,11 +102,28 @@ def test_labels_that_contradict_slices_are_shown_with_both_values(tmp_path, caps
     assert "gpu.nvidia.com/productName=NVIDIA H100 80GB HBM3 is h100-sxm-80gb" in output
 
 
-@pytest.mark.parametrize("broken", [None, [], "x", {"devices": "x"}, {"pool": {"name": 5}}])
-def test_an_unreadable_slice_is_no_gpu_and_no_crash(broken, tmp_path, capsys):
-    body = raw_slice("a", []) | {"spec": broken}
+def test_a_slice_without_its_spec_is_no_gpu(tmp_path, capsys):
+    body = raw_slice("a", []) | {"spec": None}
     assert main(["pools", "--nodes", write(tmp_path, [dra_node("a"), body])]) == 3
     assert "No node offers GPUs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("broken", "want"),
+    [
+        ([], "spec is a list, expected an object"),
+        ({"devices": "x"}, "spec.devices is 'x', expected a list"),
+        ({"pool": {"name": 5}}, "spec.pool.name is 5, expected a string"),
+        (
+            {"devices": [{"name": "a", "attributes": {"type": "mig"}}]},
+            "spec.devices[0].attributes.type is 'mig', expected an object",
+        ),
+    ],
+)
+def test_a_slice_with_a_value_of_another_type_is_named(broken, want, tmp_path, capsys):
+    body = raw_slice("a", []) | {"spec": broken}
+    assert main(["pools", "--nodes", write(tmp_path, [dra_node("a"), body])]) == 2
+    assert f"fleet.json, ResourceSlice a-gpu.nvidia.com: {want}" in capsys.readouterr().err
 
 
 def test_a_plan_takes_the_free_gpus_of_slices(tmp_path, capsys):

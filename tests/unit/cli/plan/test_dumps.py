@@ -318,9 +318,12 @@ def test_a_pool_among_the_given_files_is_declared_as_applying_them_would(tmp_pat
     [
         ({"metadata": {"generation": "1"}}, "metadata.generation is '1', expected an integer"),
         ({"metadata": {"creationTimestamp": "now"}}, "metadata.creationTimestamp is 'now'"),
-        ({"status": [1]}, "status is [1], expected an object"),
-        ({"status": {"conditions": {}, "placements": 7}}, "status.placements is 7"),
-        ({"status": {"conditions": [{"type": "Placed"}]}}, "status.conditions[] is"),
+        ({"status": [1]}, "status is a list, expected an object"),
+        ({"status": {"conditions": [], "placements": 7}}, "status.placements is 7"),
+        (
+            {"status": {"conditions": [{"type": "Placed"}]}},
+            "status.conditions[0].status is missing",
+        ),
     ],
 )
 def test_a_dump_that_no_api_server_made_is_named(tmp_path, capsys, change, want):
@@ -330,28 +333,56 @@ def test_a_dump_that_no_api_server_made_is_named(tmp_path, capsys, change, want)
     words = ["-f", write(tmp_path, "odd.yaml", body | change), *whole(cluster, tmp_path)]
     assert main(["plan", *words]) == 2
     error = capsys.readouterr().err
-    assert "odd.yaml, InferenceDeployment llama: " in error
+    assert "odd.yaml, InferenceDeployment chat/llama: " in error
     assert want in error
 
 
-@pytest.mark.parametrize(
-    "child",
-    [
-        {"kind": "PriorityClass", "value": "high"},
-        {"kind": "Deployment", "spec": [1]},
-        {"kind": "Pod", "spec": {"nodeName": "a"}, "status": {"conditions": [1]}},
+WRONG_TYPES = [
+    ({"kind": "PriorityClass", "value": "high"}, "value is 'high', expected an integer"),
+    ({"kind": "Deployment"}, "spec is missing, expected an object"),
+    ({"kind": "Deployment", "spec": [1]}, "spec is a list, expected an object"),
+    ({"kind": "Deployment", "spec": {"replicas": True}}, "spec.replicas is True, expected an int"),
+    (
         {"kind": "Deployment", "spec": {}, "metadata": {"ownerReferences": [7]}},
-    ],
-    ids=["a value", "a spec", "conditions", "owners"],
-)
-def test_a_child_that_no_api_server_made_is_named(tmp_path, capsys, child):
+        "metadata.ownerReferences[0] is 7, expected an object",
+    ),
+    (
+        {"kind": "Deployment", "spec": {"template": {"spec": {"containers": {"name": "a"}}}}},
+        "spec.template.spec.containers is an object, expected a list",
+    ),
+    (
+        {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "PIN", "value": 1234}]}]}},
+        "spec.containers[0].env[0].value is a value that is not shown, expected a string",
+    ),
+    (
+        {"kind": "Pod", "spec": {"nodeName": "a"}, "status": {"conditions": [1]}},
+        "status.conditions[0] is 1, expected an object",
+    ),
+    (
+        {"kind": "Node", "status": {"allocatable": "x"}},
+        "status.allocatable is 'x', expected an obj",
+    ),
+    (
+        {"kind": "Node", "metadata": {"labels": {"nvidia.com/gpu.count": 8}}},
+        "metadata.labels.nvidia.com/gpu.count is 8, expected a string",
+    ),
+    ({"kind": "Node", "metadata": {"labels": {5: "a"}}}, "metadata.labels is 5, expected a name"),
+    (
+        {"kind": "Service", "metadata": {"creationTimestamp": "yesterday"}},
+        "metadata.creationTimestamp is 'yesterday', expected a time as 2026-01-31T12:00:00Z",
+    ),
+]
+
+
+@pytest.mark.parametrize(("child", "want"), WRONG_TYPES, ids=[want[:40] for _, want in WRONG_TYPES])
+def test_a_value_of_another_type_than_the_api_server_stores_is_named(tmp_path, capsys, child, want):
     cluster = Cluster(MI300X)
     own = {"name": "odd", "namespace": NAMESPACE}
     labels = {"tonnage.dev/inferencedeployment": "llama", "tonnage.dev/placement": "mi300x"}
     body = child | {"metadata": {**own, "labels": labels, **child.get("metadata", {})}}
     words = ["-f", git_file(tmp_path), "-f", write(tmp_path, "odd.yaml", body)]
     assert main(["plan", *words, *whole(cluster, tmp_path)]) == 2
-    assert f"odd.yaml, {child['kind']} odd: is not as an API server" in capsys.readouterr().err
+    assert f"odd.yaml, {child['kind']} chat/odd: {want}" in capsys.readouterr().err
 
 
 def test_another_object_of_the_dump_that_no_api_server_made_is_named_too(tmp_path, capsys):
@@ -362,4 +393,4 @@ def test_another_object_of_the_dump_that_no_api_server_made_is_named_too(tmp_pat
     cluster.api.put(INFERENCE_DEPLOYMENTS, body)
     assert main(["plan", "-f", git_file(tmp_path), *whole(cluster, tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert "whole.yaml, InferenceDeployment odd: status.conditions[] is" in error
+    assert "InferenceDeployment chat/odd: status.conditions[0].status is missing" in error

@@ -206,7 +206,11 @@ def test_the_table_shows_the_correction(fit: Run, tmp_path: Path) -> None:
         pytest.param("a: {extraBytes: 1}", "corrections.yaml, key a: entry.model", id="a field"),
         pytest.param(config_map({"a": "words"}), "key a: entry: expected a line", id="words"),
         pytest.param("kind: Secret\ndata: {}", "expected a ConfigMap, or its data", id="a Secret"),
-        pytest.param("kind: ConfigMap\ndata: [1]", "data: expected a key", id="a list for data"),
+        pytest.param(
+            "kind: ConfigMap\nmetadata: {name: a}\ndata: [1]",
+            "ConfigMap a: data is a list, expected an object",
+            id="a list for data",
+        ),
         pytest.param("a: 1\n---\nb: 2", "holds 2 objects, expected one", id="two objects"),
         pytest.param("", "is empty", id="nothing"),
         pytest.param("a: [", "corrections.yaml, line 2", id="no YAML"),

@@ -1,0 +1,1 @@
+"""The shapes of objects in files: the fields that Tonnage reads, and their types."""
