@@ -122,9 +122,19 @@ def _why_none(rejected: Sequence[Candidate]) -> tuple[Reason, str]:
     for reason, causes, format_candidates in _NEAREST:
         nearest = [candidate for candidate in rejected if candidate.reason in causes]
         if nearest:
-            return reason, format_candidates(nearest)
+            message = format_candidates(nearest)
+            judged = [candidate for candidate in rejected if not _is_empty(candidate)]
+            if judged and all(map(_is_empty, nearest)):
+                message += f"; elsewhere: {_why_none(judged)[1]}"
+            return reason, message
     pools = format_count(len(rejected), "pool")
     return Reason.NO_MATCHING_POOL, f"none of {pools} qualifies: {format_reasons(rejected)}"
+
+
+def _is_empty(candidate: Candidate) -> bool:
+    """Whether the pool has no node, and none of known GPUs to come: whether the model fits there
+    is unknown, so it hides no cause of another pool."""
+    return candidate.option is None and not candidate.pool.nodes
 
 
 def _format_best(waiting: Sequence[Candidate]) -> str:

@@ -275,6 +275,23 @@ class TestFilters:
         decision = decide_on(mixed_fleet(), declared_pools=(pool,))
         assert reason_of(decision, "empty") == (Verdict.REJECTED, "NoUsableNodes")
 
+    def test_a_pool_without_nodes_does_not_hide_why_the_model_fits_on_no_other(self) -> None:
+        small = [nvidia_node("h200", H200, gpus=1)]
+        pool = declared("empty", {"t": "1"})
+        decision = decide_on(small, declared_pools=(pool,))
+        why_not = decide_on(small)
+        assert why_not.reason is Reason.DOES_NOT_FIT
+        assert decision.reason is Reason.INSUFFICIENT_GPUS, "its first node may be large enough"
+        assert decision.message.startswith("empty: no node has the labels of spec.nodeSelector")
+        assert decision.message.endswith(f"; elsewhere: {why_not.message}")
+
+    def test_a_pool_without_nodes_is_the_cause_where_no_other_is_asked_for(self) -> None:
+        pool = declared("empty", {"t": "1"}, accelerator="l40s")
+        placement = {"accelerators": ["l40s"]}
+        decision = decide_on([amd_node("a")], placement=placement, declared_pools=(pool,))
+        assert decision.reason is Reason.INSUFFICIENT_GPUS
+        assert decision.message.startswith("empty: no node has the labels of spec.nodeSelector")
+
     def test_indivisible_heads_run_with_tp_1(self) -> None:
         nodes = [nvidia_node("l40s", L40S, gpus=4)]
         odd = Checkpoint(

@@ -4,12 +4,13 @@ It is the advice of `tonnage fit`, in fields of the spec instead of flags. The o
 parallelism, so the advice starts from the most GPUs of a replica and changes other settings.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import DEFAULT_ENGINE, InferenceDeploymentSpec
+from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.vllm.flags import engine_flags
 from tonnage.cli.plan.planning import Planned
@@ -52,12 +53,13 @@ def advise_plan(
     """Advice for a model that fits on no pool, the nearest pool first; one for equal devices. A
     pool where it needs several nodes is left out if no setting helps: its verdict has the field."""
     accepted = accept(planned.observation, dependencies.catalog)
-    reasons = {one.reason for one in planned.plan.status.conditions}
-    if Reason.DOES_NOT_FIT not in reasons or not isinstance(accepted, Accepted):
+    if not isinstance(accepted, Accepted):
         return ()
     if accepted.spec.engine.choices != (DEFAULT_ENGINE,):  # the advice is about vLLM's settings
         return ()
     by_name = {pool.name: pool for pool in pools}
+    if not _fits_nowhere(planned.plan.status, by_name):
+        return ()
     corrections = dependencies.corrections.counting_in(planned.key.namespace)
     load = load_of(accepted.spec, accepted.checkpoint, dependencies.catalog, corrections)
     judged: dict[Devices, PoolAdvice] = {}
@@ -71,6 +73,21 @@ def advise_plan(
             if changes or candidate.reason != RejectedReason.NO_INTERCONNECT:
                 judged[devices] = PoolAdvice(pool, changes)
     return tuple(judged.values())
+
+
+def _fits_nowhere(status: InferenceDeploymentStatus, pools: Mapping[str, Pool]) -> bool:
+    """Whether no pool has enough memory, of those whose devices are known. A pool without nodes may
+    have it, which does not help now."""
+    reasons = {one.reason for one in status.conditions}
+    if Reason.INSUFFICIENT_GPUS not in reasons:
+        return Reason.DOES_NOT_FIT in reasons
+    return all(
+        one.verdict == "Rejected"
+        and one.reason != RejectedReason.INSUFFICIENT_GPUS
+        and (one.reason != RejectedReason.NO_USABLE_NODES or not pools[one.pool].nodes)
+        for one in status.candidates
+        if one.pool in pools
+    )
 
 
 def format_advice(advice: Sequence[PoolAdvice]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -46,6 +47,23 @@ def test_the_smallest_change_is_named_by_its_field_and_makes_the_model_fit(plan:
     assert line.startswith("next step: spec.kvCacheDtype: fp8 (fits on nvidia-l40s with TP 1; the")
     code, out, _ = plan({**spec, "kvCacheDtype": "fp8"}, L40S_NODES)
     assert (code, advice(out)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("pool", "count"),
+    [({}, 1), ({"accelerator": "h100-sxm-80gb", "maxNodes": 1}, 0)],
+)
+def test_a_declared_pool_without_nodes_hides_it_only_if_nodes_to_come_are_enough(
+    plan: Run, pool: dict[str, Any], count: int
+) -> None:
+    declared = {
+        "apiVersion": "tonnage.dev/v1alpha1",
+        "kind": "AcceleratorPool",
+        "metadata": {"name": "empty"},
+        "spec": {"nodeSelector": {"team": "none"}, **pool},
+    }
+    _, out, _ = plan(spec_of(workload=TOO_LONG), [*L40S_NODES, declared])
+    assert len(advice(out)) == count
 
 
 def test_every_change_of_the_json_makes_the_model_fit(plan: Run) -> None:
