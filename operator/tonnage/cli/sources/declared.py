@@ -1,20 +1,40 @@
-"""Finds the InferenceDeployments in a set of files, and sorts them by creation."""
+"""Checks the objects of Tonnage in a set of files, and sorts the InferenceDeployments."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT, MAX_NAME_LENGTH
+from tonnage.api.names import (
+    ACCELERATOR_POOL,
+    API_VERSION,
+    INFERENCE_DEPLOYMENT,
+    MAX_NAME_LENGTH,
+)
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document
 from tonnage.cli.sources.namespaces import is_namespace_name
 from tonnage.cli.sources.yaml_bounds import MAX_DEPTH
+from tonnage.kube.kinds import NODES
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.findings import parse_time
 
-# The CRD has the same rule: the name becomes that of a Service and a label of the pods.
-_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_NAMES: Final[Mapping[str, tuple[re.Pattern[str], int, str]]] = {
+    # The CRD has the same rule: the name becomes that of a Service and a label of the pods.
+    INFERENCE_DEPLOYMENT: (
+        re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?"),
+        MAX_NAME_LENGTH,
+        "lower-case letters, digits and '-', starting with a letter",
+    ),
+    ACCELERATOR_POOL: (
+        re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"),
+        253,
+        "lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
+    ),
+}
+"""The names of each kind: their pattern, their length, and both in words."""
+
+_UNIQUE: Final = frozenset({INFERENCE_DEPLOYMENT, ACCELERATOR_POOL, NODES.kind})
 
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
 
@@ -30,31 +50,45 @@ class Declared:
 def find_declared(documents: Iterable[Document], namespace: str) -> list[Declared]:
     """The InferenceDeployments among the documents, in `namespace` if they name none.
 
-    Raises InputError for an object that the API server would refuse, and for a duplicate.
+    Raises InputError for an object of Tonnage that no API server would store, and for a duplicate.
     """
-    declared: dict[Key, Declared] = {}
-    for document in documents:
-        if document.kind != INFERENCE_DEPLOYMENT:
-            continue
+    own = [document for document in documents if document.kind in _NAMES]
+    for document in own:
         check_declared(document)
-        key = Key(document.namespace or namespace, document.name)
-        if key in declared:
-            first = declared[key].document.file
-            raise InputError(f"{document.source}: {key} was already in {first}")
-        declared[key] = Declared(key, document)
-    return list(declared.values())
+    refuse_duplicates(own, namespace)
+    return [
+        Declared(Key(document.namespace or namespace, document.name), document)
+        for document in own
+        if document.kind == INFERENCE_DEPLOYMENT
+    ]
+
+
+def refuse_duplicates(documents: Iterable[Document], namespace: str) -> None:
+    """Raise InputError for an object of Tonnage, or a Node, that two documents describe: one of
+    them would be ignored."""
+    files: dict[tuple[str, str | Key], str] = {}
+    for document in documents:
+        if document.kind not in _UNIQUE:
+            continue
+        is_namespaced = document.kind == INFERENCE_DEPLOYMENT
+        name = Key(document.namespace or namespace, document.name)
+        key = (document.kind, name if is_namespaced else document.name)
+        if key in files:
+            raise InputError(f"{document.source}: {key[1]} was already in {files[key]}")
+        files[key] = document.file
 
 
 def check_declared(document: Document) -> None:
-    """Raise InputError for an InferenceDeployment that no API server could have stored."""
+    """Raise InputError for an object of Tonnage that no API server could have stored."""
+    name_pattern, max_length, expected = _NAMES[document.kind]
     version = document.body.get("apiVersion")
     if version != API_VERSION:
         problem = "is missing" if version is None else f"is {version!r}"
         raise InputError(f"{document.source}: apiVersion {problem}, expected {API_VERSION}")
-    if not _NAME.fullmatch(document.name) or len(document.name) > MAX_NAME_LENGTH:
+    if not name_pattern.fullmatch(document.name) or len(document.name) > max_length:
         raise InputError(
             f"{document.source}: metadata.name is {document.name!r}, expected at most "
-            f"{MAX_NAME_LENGTH} lower-case letters, digits and '-', starting with a letter"
+            f"{max_length} {expected}"
         )
     _check_depth(document)
     unknown = next((name for name in document.body if name not in _FIELDS), None)

@@ -153,9 +153,10 @@ def _flatten(root: Any, name: str) -> Iterator[dict[str, Any]]:
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             raise InputError(f"{name}: items[{index}] is not an object: {_shorten(item)}")
-        # Items of a NodeList, unlike those of a List, do not repeat their kind.
+        # Items of a NodeList, unlike those of a List, need not repeat their kind and version.
         kind = _text(root.get("kind")).removesuffix("List")
-        yield {"kind": kind, **item} if kind else item
+        version = {"apiVersion": root["apiVersion"]} if "apiVersion" in root else {}
+        yield {**version, "kind": kind, **item} if kind else item
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tonnage.api.names import INFERENCE_DEPLOYMENT, owner_of
 from tonnage.api.parse import InvalidSpecError, parse_spec
-from tonnage.cli.sources.declared import check_declared
+from tonnage.cli.sources.declared import check_declared, refuse_duplicates
 from tonnage.cli.sources.documents import Document
 from tonnage.informers.owners import owner_keys
 from tonnage.kube.kinds import (
@@ -82,7 +82,9 @@ class Dump:
         self._namespace = namespace
         self._fallback = fallback
         self._documents: dict[_ObjectKey, Document] = {}
-        for document in documents:
+        stored = list(documents)
+        refuse_duplicates(stored, namespace)
+        for document in stored:
             body = _complete_metadata(document, namespace, now)
             self._documents[self._object_key(document)] = replace(document, body=body)
 
@@ -180,7 +182,7 @@ class Dump:
 
 def _complete_metadata(document: Document, namespace: str, now: datetime) -> Object:
     """The object with the metadata of every stored object. Raises InputError."""
-    if document.kind == INFERENCE_DEPLOYMENT:
+    if document.kind in (INFERENCE_DEPLOYMENT, ACCELERATOR_POOLS.kind):
         check_declared(document)
     own = document.body.get("metadata") or {}
     defaults = {"uid": "", "resourceVersion": "", "generation": 1, "labels": {}}

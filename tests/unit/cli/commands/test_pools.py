@@ -64,6 +64,7 @@ def test_a_cluster_without_pods_is_all_free(tmp_path, capsys):
 def test_a_declared_pool_replaces_a_discovered_one(tmp_path, capsys):
     labels = {"amd.com/gpu.family": "AI"}
     pool = {
+        "apiVersion": "tonnage.dev/v1alpha1",
         "kind": "AcceleratorPool",
         "metadata": {"name": "mine"},
         "spec": {"nodeSelector": labels, "accelerator": "mi300x"},
@@ -92,6 +93,7 @@ def test_the_table_shows_each_pool_and_why_a_node_is_not_used(tmp_path, capsys):
 def test_a_price_of_the_pool_comes_before_the_list(tmp_path, capsys):
     selector = {"amd.com/gpu.family": "AI"}
     pool = {
+        "apiVersion": "tonnage.dev/v1alpha1",
         "kind": "AcceleratorPool",
         "metadata": {"name": "mine"},
         "spec": {"nodeSelector": selector, "costPerGPUHour": "0.50"},
@@ -129,6 +131,7 @@ def test_pools_of_the_same_devices_say_how_to_join_them(tmp_path, capsys):
     assert "declare an AcceleratorPool with a label that all of them have" in advice
     label = {"team": "chat"}
     pool = {
+        "apiVersion": "tonnage.dev/v1alpha1",
         "kind": "AcceleratorPool",
         "metadata": {"name": "h100"},
         "spec": {"nodeSelector": label},
@@ -225,7 +228,12 @@ def test_a_file_of_other_objects_is_refused(tmp_path, capsys):
 
 
 def test_a_bad_pool_is_named_with_its_field(tmp_path, capsys):
-    pool = {"kind": "AcceleratorPool", "metadata": {"name": "mine"}, "spec": {"weight": -1}}
+    pool = {
+        "apiVersion": "tonnage.dev/v1alpha1",
+        "kind": "AcceleratorPool",
+        "metadata": {"name": "mine"},
+        "spec": {"weight": -1},
+    }
     nodes = write(tmp_path, "nodes.json", [amd_node("a")])
     assert main(["pools", "--nodes", nodes, "--pools", write(tmp_path, "p.json", [pool])]) == 2
     printed = capsys.readouterr().err

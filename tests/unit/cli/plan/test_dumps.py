@@ -394,3 +394,38 @@ def test_another_object_of_the_dump_that_no_api_server_made_is_named_too(tmp_pat
     assert main(["plan", "-f", git_file(tmp_path), *whole(cluster, tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "InferenceDeployment chat/odd: status.conditions[0].status is missing" in error
+
+
+POOL = {
+    "apiVersion": "tonnage.dev/v1alpha1",
+    "kind": "AcceleratorPool",
+    "metadata": {"name": "team"},
+    "spec": {"nodeSelector": MI300X_POOL},
+}
+
+
+@pytest.mark.parametrize(
+    ("pools", "want"),
+    [
+        ([POOL, POOL], "AcceleratorPool team: team was already in"),
+        ([POOL | {"apiVersion": "tonnage.dev/v1"}], "apiVersion is 'tonnage.dev/v1', expected"),
+        ([POOL | {"apiVersion": None}], "apiVersion is missing, expected tonnage.dev/v1alpha1"),
+        ([POOL | {"nodeSelector": {}}], "'nodeSelector' is none of apiVersion, kind, metadata"),
+        ([POOL | {"metadata": {"name": "My pool"}}], "metadata.name is 'My pool', expected at"),
+    ],
+)
+@pytest.mark.parametrize("flag", ["-f", "--pools"])
+def test_a_pool_that_the_api_server_would_refuse_is_named(tmp_path, capsys, pools, want, flag):
+    cluster = Cluster(MI300X)
+    given = ["-f", git_file(tmp_path), flag, write(tmp_path, "pools.yaml", *pools)]
+    assert main(["plan", *given, "--nodes", dump(cluster.api, tmp_path / "n.yaml", [NODES])]) == 2
+    error = capsys.readouterr().err
+    assert "pools.yaml, AcceleratorPool " in error
+    assert want in error
+
+
+def test_a_node_that_a_file_has_twice_is_named(tmp_path, capsys):
+    (node,) = Cluster(dict(MI300X, count=1)).api.objects(NODES)
+    nodes = write(tmp_path, "nodes.yaml", node, node)
+    assert main(["plan", "-f", git_file(tmp_path), "--nodes", nodes]) == 2
+    assert "nodes.yaml, Node mi300x-0: mi300x-0 was already in" in capsys.readouterr().err

@@ -50,6 +50,13 @@ def test_objects_are_loaded(tmp_path, text, want):
     assert [(document.kind, document.name) for document in loaded] == want
 
 
+def test_items_of_a_list_of_one_kind_have_its_version(tmp_path):
+    pools = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "AcceleratorPoolList"}
+    path = write(tmp_path, json.dumps({**pools, "items": [{"metadata": {"name": "a"}}]}))
+    (document,) = load_documents(path)
+    assert document.body["apiVersion"] == "tonnage.dev/v1alpha1"
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [
