@@ -5,6 +5,7 @@ and the values that its aliases expand to, before any object is built.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ MAX_FILE_BYTES: Final = 128 * 1024 * 1024
 
 _MANIFESTS: Final = (".json", ".yaml", ".yml")
 """Suffixes of the files that kubectl reads in a folder."""
+_SPACES: Final = re.compile(r"\s*")
 
 
 class _Loader(yaml.CSafeLoader):
@@ -123,7 +125,7 @@ def _parse(text: str, name: str) -> list[Any]:
     """The roots of all documents in the text."""
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return [json.loads(text)]
+            return list(_parse_json(text))
         except (ValueError, RecursionError):
             pass  # may be YAML's flow style, whose parser also reports the line
     try:
@@ -140,22 +142,44 @@ def _parse(text: str, name: str) -> list[Any]:
         raise InputError(f"{name} is not readable YAML: {str(error).splitlines()[0]}") from None
 
 
+def _parse_json(text: str) -> Iterator[Any]:
+    """The roots of JSON, of which `kubectl get -o json >>` writes several into a file."""
+    decoder, at = json.JSONDecoder(), 0
+    while (at := _SPACES.match(text, at).end()) < len(text):  # type: ignore[union-attr]  # it matches anywhere
+        root, at = decoder.raw_decode(text, at)
+        yield root
+
+
 def _flatten(root: Any, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the root itself, or the items of a List."""
+    """Yield the root itself, or the items of a List, whose items may be Lists."""
     if not isinstance(root, dict):
         raise InputError(
             f"{name}: expected a Kubernetes object with apiVersion and kind, found {_shorten(root)}"
         )
-    items = root.get("items")
-    if not (_text(root.get("kind")).endswith("List") and isinstance(items, list)):
-        yield root
-        return
+    pending = [root]
+    while pending:
+        body = pending.pop()
+        if _is_list(body):
+            pending.extend(reversed(list(_read_items(body, name))))
+        else:
+            yield body
+
+
+def _is_list(body: dict[str, Any]) -> bool:
+    kind = _text(body.get("kind"))
+    return kind == "List" or (kind.endswith("List") and "items" in body)
+
+
+def _read_items(body: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    items = body.get("items") or []
+    if not isinstance(items, list):
+        raise InputError(f"{name}: items of a {body['kind']} is {_shorten(items)}, expected a list")
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             raise InputError(f"{name}: items[{index}] is not an object: {_shorten(item)}")
         # Items of a NodeList, unlike those of a List, need not repeat their kind and version.
-        kind = _text(root.get("kind")).removesuffix("List")
-        version = {"apiVersion": root["apiVersion"]} if "apiVersion" in root else {}
+        kind = _text(body.get("kind")).removesuffix("List")
+        version = {"apiVersion": body["apiVersion"]} if "apiVersion" in body else {}
         yield {**version, "kind": kind, **item} if kind else item
 
 

@@ -37,6 +37,20 @@ def write(tmp_path, text):
             id="a NodeList, whose items have no kind of their own",
         ),
         pytest.param(json.dumps({"kind": "List", "items": []}), [], id="an empty List"),
+        pytest.param('{"kind": "PodList", "items": null}', [], id="a List of null"),
+        pytest.param(
+            json.dumps({"kind": "List", "items": [{"kind": "NodeList", "items": [NODE]}, NODE]}),
+            [("Node", "gpu-1")] * 2,
+            id="a List in a List",
+        ),
+        pytest.param(
+            json.dumps(NODE, indent=2)
+            + "\n"
+            + json.dumps({"kind": "List", "items": [NODE]})
+            + "\n",
+            [("Node", "gpu-1")] * 2,
+            id="JSON after JSON",
+        ),
         pytest.param(
             "a: &x {b: 1}\nkind: K\nmetadata: {name: n, labels: *x}\n",
             [("K", "n")],
@@ -78,6 +92,12 @@ def test_items_of_a_list_of_one_kind_have_its_version(tmp_path):
         pytest.param(
             '{"kind": "List", "items": [7]}', "items[0] is not an object: 7", id="a bad item"
         ),
+        pytest.param(
+            '{"kind": "NodeList", "items": 5}',
+            "items of a NodeList is 5, expected a list",
+            id="items that are no list",
+        ),
+        pytest.param('{"kind": "A"} {', "file.yaml, line 1, column", id="no JSON after JSON"),
         pytest.param("a: \x00", "file.yaml is not readable YAML", id="a control character"),
     ],
 )
