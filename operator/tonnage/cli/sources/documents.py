@@ -6,6 +6,7 @@ and the values that its aliases expand to, before any object is built.
 
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,10 +116,12 @@ def _read(path: str, name: str) -> str:
     raw = read_input(path, MAX_FILE_BYTES)
     if len(raw) > MAX_FILE_BYTES:
         raise InputError(f"{name} is larger than {MAX_FILE_BYTES // 1024**2} MiB; split it")
+    # Windows PowerShell writes UTF-16 where a command's output is redirected to a file.
+    encoding = "utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode(encoding)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text (byte {error.start})") from None
+        raise InputError(f"{name} is neither UTF-8 nor UTF-16 text (byte {error.start})") from None
 
 
 def _parse(text: str, name: str) -> list[Any]:

@@ -57,6 +57,7 @@ def write(tmp_path, text):
             id="an honest alias",
         ),
         pytest.param("\ufeffkind: A\n", [("A", "")], id="a byte order mark"),
+        pytest.param("kind: A\r\n".encode("utf-16"), [("A", "")], id="UTF-16, as of PowerShell"),
     ],
 )
 def test_objects_are_loaded(tmp_path, text, want):
@@ -77,7 +78,8 @@ def test_items_of_a_list_of_one_kind_have_its_version(tmp_path):
         pytest.param("", "file.yaml is empty", id="empty"),
         pytest.param("---\n---\n", "file.yaml is empty", id="only separators"),
         pytest.param("a: b: c\n", "line 1, column 5: mapping values are not allowed", id="no YAML"),
-        pytest.param(b"\xff\xfe\x00", "is not UTF-8 text (byte 0)", id="bytes"),
+        pytest.param(b"\xff\xfe\x00", "is neither UTF-8 nor UTF-16 text (byte 2)", id="half"),
+        pytest.param(b"a: \xe9", "is neither UTF-8 nor UTF-16 text (byte 3)", id="Latin-1"),
         pytest.param("just words\n", "found 'just words'", id="a string"),
         pytest.param("[1, 2]", "found [1, 2]", id="a list"),
         pytest.param("a: !!python/name:os.system x", "could not determine a constructor", id="tag"),
