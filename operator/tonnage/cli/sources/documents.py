@@ -78,7 +78,7 @@ def load_manifests(path: str) -> list[Document]:
 
     Raises InputError naming the file and the place in it.
     """
-    if path == STDIN or not Path(path).is_dir():
+    if path in ("", STDIN) or not Path(path).is_dir():  # Path("") is the current folder
         return load_documents(path)
     files = sorted(file for file in Path(path).iterdir() if file.suffix in _MANIFESTS)
     if not files:

@@ -169,6 +169,13 @@ def test_a_folder_loads_the_manifests_in_it(tmp_path):
     assert [document.kind for document in load_manifests(str(tmp_path))] == ["A", "B"]
 
 
+def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "a.json").write_text('{"kind": "A"}')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="'' is not the name of a file"):
+        load_manifests("")
+
+
 def test_a_folder_without_manifests_is_a_mistake(tmp_path):
     with pytest.raises(InputError, match=r"holds no .json, .yaml, .yml file"):
         load_manifests(str(tmp_path))
