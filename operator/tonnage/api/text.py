@@ -129,10 +129,10 @@ _ENV: Final = "env"
 
 def format_steps(path: Iterable[int | str]) -> str:
     """The steps into lists and objects, as in `.adapters[0].name`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{_show_key(step)}" for step in path)
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{show_key(step)}" for step in path)
 
 
-def show_value(value: object, location: Iterable[object]) -> str:
+def show_value(value: object, location: Iterable[object] = ()) -> str:
     """The value for the message, unless it can be a secret."""
     if isinstance(value, Mapping):
         return "an object"
@@ -145,7 +145,7 @@ def show_value(value: object, location: Iterable[object]) -> str:
     return _shorten(redact(repr(value)), _MAX_INPUT_CHARS)
 
 
-def _show_key(key: str) -> str:
+def show_key(key: str) -> str:
     """The key as text that UTF-8 can encode: JSON may have half of a surrogate pair in it."""
     return _shorten(key.encode(errors="backslashreplace").decode(), _MAX_KEY_CHARS)
 

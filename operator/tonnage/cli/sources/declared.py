@@ -11,6 +11,7 @@ from tonnage.api.names import (
     INFERENCE_DEPLOYMENT,
     MAX_NAME_LENGTH,
 )
+from tonnage.api.text import show_value
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document
 from tonnage.cli.sources.namespaces import is_namespace_name
@@ -83,11 +84,11 @@ def check_declared(document: Document) -> None:
     name_pattern, max_length, expected = _NAMES[document.kind]
     version = document.body.get("apiVersion")
     if version != API_VERSION:
-        problem = "is missing" if version is None else f"is {version!r}"
+        problem = "is missing" if version is None else f"is {show_value(version)}"
         raise InputError(f"{document.source}: apiVersion {problem}, expected {API_VERSION}")
     if not name_pattern.fullmatch(document.name) or len(document.name) > max_length:
         raise InputError(
-            f"{document.source}: metadata.name is {document.name!r}, expected at most "
+            f"{document.source}: metadata.name is {show_value(document.name)}, expected at most "
             f"{max_length} {expected}"
         )
     _check_depth(document)
@@ -118,7 +119,7 @@ def _nested_values(value: Any) -> Iterable[Any]:
 
 
 def _invalid(document: Document, field: str, expected: str, value: object) -> InputError:
-    return InputError(f"{document.source}: {field} is {repr(value)[:60]}, expected {expected}")
+    return InputError(f"{document.source}: {field} is {show_value(value)}, expected {expected}")
 
 
 def sort_by_creation(declared: Iterable[Declared]) -> list[Declared]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from tonnage.api.text import format_steps, show_value
+from tonnage.api.text import format_steps, show_key, show_value
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.input_files import STDIN, input_name, read_input
 from tonnage.cli.sources.shapes.field_types import FieldTypeError, check_types
@@ -64,8 +64,8 @@ class Document:
     @property
     def source(self) -> str:
         """File, kind and name, for messages: "fleet.yaml, Node gpu-1"."""
-        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.file}, {self.kind or 'object'} {name}".rstrip()
+        names = (show_key(name) for name in (self.namespace, self.name) if name)
+        return f"{self.file}, {show_key(self.kind) or 'object'} {'/'.join(names)}".rstrip()
 
     @property
     def _metadata(self) -> dict[str, Any]:
