@@ -1,5 +1,5 @@
-"""Marks each test by its path, so that `pytest -m` selects what to run, and fixes the width of the
-output."""
+"""Marks each test by its path, so that `pytest -m` selects what to run, orders the journeys, and
+fixes the width of the output."""
 
 import os
 from pathlib import Path
@@ -34,6 +34,16 @@ _MARKER_OF_PATH: Final = {
 """The unit tests that take more than some two seconds together are slow, but for the rules of the
 repository, which any change can break."""
 
+_JOURNEYS: Final = "e2e/journeys"
+_LONG_JOURNEYS: Final = (
+    "e2e/journeys/pod_starts",
+    "e2e/journeys/models/test_node_disk.py",
+    "e2e/journeys/operation",
+    "e2e/journeys/rollouts",
+)
+"""Files that wait for minutes. They start before the other journeys, so that no worker is left with
+one of them after all others have ended."""
+
 
 def pytest_configure() -> None:
     """Let tests see the same output in every terminal: xdist sets COLUMNS for its workers."""
@@ -41,9 +51,18 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the marker of the test's path."""
+    """Add the marker of the test's path, and order the journeys."""
     for item in items:
         path = item.path.relative_to(_ROOT)
         for folder, marker in _MARKER_OF_PATH.items():
             if path.is_relative_to(folder):
                 item.add_marker(marker)
+    items.sort(key=_turn_of)
+
+
+def _turn_of(item: pytest.Item) -> int:
+    """When a test starts: 0 with all that is no journey, 1 with the long journeys, 2 after them."""
+    path = item.path.relative_to(_ROOT)
+    if not path.is_relative_to(_JOURNEYS):
+        return 0
+    return 1 if any(map(path.is_relative_to, _LONG_JOURNEYS)) else 2
