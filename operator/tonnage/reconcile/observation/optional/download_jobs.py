@@ -70,11 +70,7 @@ async def read_job(
     """Read a Job, and from its newest pod, unless `live` is None, the cause of its failure or its
     progress."""
     metadata, status = body["metadata"], as_mapping(body.get("status"))
-    conditions = {
-        condition.get("type"): condition
-        for condition in map(as_mapping, as_sequence(status.get("conditions")))
-        if condition.get("status") == "True"
-    }
+    conditions = _true_conditions(body)
     child, created = read_child(body), parse_time(metadata["creationTimestamp"])
     if "Complete" in conditions:
         return DownloadJob(child, created, is_complete=True)
@@ -101,11 +97,13 @@ async def read_job(
 
 def is_active(job: Child) -> bool:
     """Whether the Job has not ended."""
-    conditions = map(as_mapping, as_sequence(as_mapping(job.body.get("status")).get("conditions")))
-    return not any(
-        one.get("type") in ("Complete", "Failed") and one.get("status") == "True"
-        for one in conditions
-    )
+    return not _true_conditions(job.body).keys() & {"Complete", "Failed"}
+
+
+def _true_conditions(body: Object) -> Mapping[Any, Mapping[str, Any]]:
+    """The conditions of a Job that are True, by type."""
+    conditions = map(as_mapping, as_sequence(as_mapping(body.get("status")).get("conditions")))
+    return {one.get("type"): one for one in conditions if one.get("status") == "True"}
 
 
 async def _read_newest_pod(live: ClusterReader, namespace: str, job: str) -> Object | None:
