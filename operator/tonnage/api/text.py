@@ -8,6 +8,11 @@ from hashlib import sha256
 from typing import Any, Final
 
 ELLIPSIS: Final = "..."
+_MAX_INPUT_CHARS: Final = 60
+_MAX_KEY_CHARS: Final = 253
+_ENV: Final = "env"
+"""Field of environment variables; every value can be a secret."""
+
 _ORDER: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Characters that order others from right to left: a line reads as another one than it is."""
 _SEPARATORS: Final = (0x2028, 0x2029)
@@ -119,12 +124,6 @@ def is_secret_name(variable: str) -> bool:
 
 def _redact_value(match: re.Match[str]) -> str:
     return match[0][: match.start("value") - match.start()] + REDACTED
-
-
-_MAX_INPUT_CHARS: Final = 60
-_MAX_KEY_CHARS: Final = 253
-_ENV: Final = "env"
-"""Field of environment variables; every value can be a secret."""
 
 
 def format_steps(path: Iterable[int | str]) -> str:

@@ -152,8 +152,8 @@ class DeclaredPool:
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
     """All objects that placement uses, at one moment: of one shard, except for the pods and what
-    Dynamic Resource Allocation has. `device_classes` are their names, None where
-    they are unknown."""
+    Dynamic Resource Allocation has. `device_classes` are their names, None where they are
+    unknown."""
 
     nodes: tuple[Node, ...]
     pods: tuple[GpuPod, ...] = ()

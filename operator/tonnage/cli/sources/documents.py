@@ -27,7 +27,7 @@ MAX_FILE_BYTES: Final = 128 * 1024 * 1024
 
 _MANIFESTS: Final = (".json", ".yaml", ".yml")
 """Suffixes of the files that kubectl reads in a folder."""
-_SPACES: Final = re.compile(r"\s*")
+_NO_SPACE: Final = re.compile(r"\S")
 
 
 class _Loader(yaml.CSafeLoader):
@@ -148,8 +148,8 @@ def _parse(text: str, name: str) -> list[Any]:
 def _parse_json(text: str) -> Iterator[Any]:
     """The roots of JSON, of which `kubectl get -o json >>` writes several into a file."""
     decoder, at = json.JSONDecoder(), 0
-    while (at := _SPACES.match(text, at).end()) < len(text):  # type: ignore[union-attr]  # it matches anywhere
-        root, at = decoder.raw_decode(text, at)
+    while start := _NO_SPACE.search(text, at):
+        root, at = decoder.raw_decode(text, start.start())
         yield root
 
 
