@@ -177,13 +177,14 @@ def _read_progress(conditions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]
 
 def _has_served(progress: Mapping[str, Any], pods: ServingPods | None) -> bool:
     """Whether a rollout that is complete had replicas. The controller completes one without any,
-    too, and leaves the condition as it is when replicas are added, or when pods fail later."""
+    too, and leaves the condition as it is when replicas are added, or when pods fail later. Both
+    times are whole seconds, and no engine starts within one."""
     if pods is None:
         return True
     completed_at = progress.get("lastUpdateTime")
     if pods.oldest is None or completed_at is None:
         return False
-    return pods.oldest <= datetime.fromisoformat(completed_at)
+    return pods.oldest < datetime.fromisoformat(completed_at)
 
 
 def _read_refusal(conditions: Iterable[Mapping[str, Any]]) -> str | None:

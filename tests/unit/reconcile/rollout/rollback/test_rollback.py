@@ -26,7 +26,7 @@ from tonnage.kube.kinds import (
 )
 from tonnage.kube.protocol import ForbiddenError, Object
 
-HOUR = 3600
+MINUTE, HOUR = 60, 3600
 GOOD, BAD = "registry.local/vllm:1", "registry.local/vllm:2"
 KV_SPACE = (
     "ValueError: To serve at least one request with the model's max seq len (8192), (4.00 GiB KV"
@@ -208,7 +208,13 @@ async def test_a_plan_that_served_and_fails_later_is_no_failed_rollout() -> None
 
 
 async def test_a_late_failure_after_a_lost_status_is_no_failed_rollout() -> None:
-    cluster = await serving(MI300X)
+    cluster = Cluster(MI300X)
+    cluster.behaviours["llama"] = loading
+    cluster.apply("llama", image(GOOD))
+    await cluster.settle()
+    cluster.behaviours["llama"] = ready
+    await cluster.wait(MINUTE)
+    assert cluster.conditions() == SETTLED
     cluster.behaviours["llama"] = crashing(1, message=KV_SPACE)
     cluster.step()
     body = cluster.inference_deployment()
@@ -218,12 +224,13 @@ async def test_a_late_failure_after_a_lost_status_is_no_failed_rollout() -> None
     assert "failedPlans" not in cluster.status()
 
 
-async def test_a_plan_that_was_scaled_to_zero_before_it_served_can_fail() -> None:
-    """The Deployment controller reports a rollout of no replica as complete."""
+@pytest.mark.parametrize("seconds", [0, HOUR], ids=["the same second", "an hour"])
+async def test_a_plan_that_was_scaled_to_zero_before_it_served_can_fail(seconds: int) -> None:
+    """The Deployment controller reports a rollout of no replica as complete, to the second."""
     cluster = await serving(MI300X, replicas=2)
     cluster.apply("llama", image(BAD, replicas=0))
     await cluster.settle()
-    cluster.clock.advance(HOUR)
+    cluster.clock.advance(seconds)
     cluster.apply("llama", image(BAD, replicas=2))
     await cluster.settle()
     assert images(cluster) == [BAD, BAD]
