@@ -63,8 +63,29 @@ class Crash(BaseException):
 
 @dataclass(slots=True)
 class _Stored:
+    """An object as it is now. `replace` brings the next version: nothing else changes it."""
+
     object: Object
     ownership: Ownership = field(default_factory=Ownership)
+    _pickled: bytes | None = None
+    _fields: Fields | None = None
+
+    def replace(self, body: Object) -> None:
+        """Store the next version."""
+        self.object, self._pickled, self._fields = body, None, None
+
+    def copied(self) -> Object:
+        """A copy, which its reader can change. Half of a long test is copying."""
+        if self._pickled is None:
+            self._pickled = pickle.dumps(self.object, pickle.HIGHEST_PROTOCOL)
+        copy: Object = pickle.loads(self._pickled)
+        return copy
+
+    def fields(self, kind: Kind) -> Fields:
+        """Its leaves, which no reader changes."""
+        if self._fields is None:
+            self._fields = _fields(kind, self.object)
+        return self._fields
 
 
 _Place = tuple[str, str]
@@ -171,7 +192,7 @@ class FakeApi:
         body = _without_fractions(body)
         body.setdefault("apiVersion", kind.api_version)
         body.setdefault("kind", kind.kind)
-        live = _fields(kind, stored.object)
+        live = stored.fields(kind)
         wanted = _fields(kind, body)
         was_kept = bool(stored.object.get("metadata", {}).get("finalizers"))
         stored.ownership.update(live, wanted, manager)
@@ -179,7 +200,7 @@ class FakeApi:
         metadata = stored.object["metadata"]
         if was_kept and "deletionTimestamp" in metadata and not metadata.get("finalizers"):
             self.remove(kind, *place)  # the last finalizer is gone
-        return _copied(stored.object)
+        return stored.copied()
 
     def post(self, kind: Kind, body: Object, manager: str) -> Object:
         """Create an object as a controller does, which admission may change or refuse. Raises
@@ -206,7 +227,7 @@ class FakeApi:
             stored.ownership.assign(_fields(kind, owned), manager)
         self._shelf(kind)[_place(kind, metadata.get("namespace"), metadata["name"])] = stored
         self._tell(kind, "ADDED", stored.object)
-        return _copied(stored.object)
+        return stored.copied()
 
     def set_status(self, kind: Kind, namespace: str | None, name: str, status: Object) -> Object:
         """Replace the status, as the controller of that kind does."""
@@ -224,7 +245,7 @@ class FakeApi:
         metadata = {**stored.object["metadata"], "resourceVersion": str(self._version)}
         if metadata.get("finalizers"):
             metadata.setdefault("deletionTimestamp", self.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
-            stored.object = {**stored.object, "metadata": metadata}
+            stored.replace({**stored.object, "metadata": metadata})
             self._tell(kind, "MODIFIED", stored.object)
             return
         del self._shelf(kind)[place]
@@ -232,11 +253,11 @@ class FakeApi:
 
     def object(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """A copy of what is stored. Raises NotFoundError."""
-        return _copied(self._find(kind, namespace, name).object)
+        return self._find(kind, namespace, name).copied()
 
     def objects(self, kind: Kind) -> list[Object]:
         """Copies of all stored objects of a kind, by namespace and name."""
-        return _copied([stored.object for _, stored in self._in_order(kind)])
+        return [stored.copied() for _, stored in self._in_order(kind)]
 
     def versions(self, kind: Kind) -> list[tuple[str, str, str, str | None]]:
         """Namespace, name, uid with resourceVersion, and owner's label, of all of a kind: cheap."""
@@ -286,13 +307,12 @@ class FakeApi:
         self.calls.append(Call("list", kind, namespace, None))
         if kind not in SERVED:
             raise KindMissingError(f"{kind.plural}: not served")
-        bodies = [
-            stored.object
+        return [
+            stored.copied()
             for _, stored in self._in_order(kind)
             if namespace in (None, stored.object["metadata"].get("namespace"))
             and has_labels(stored.object, labels or {})
         ]
-        return _copied(bodies)
 
     async def list_first(
         self, selection: Selection, parts: ObjectParts, limit: int
@@ -340,7 +360,7 @@ class FakeApi:
         self.calls.append(Call("delete", kind, namespace, name, effective=stored is not None))
         self._after("delete", kind)
         kept = self._shelf(kind).get(place)
-        return None if kept is None else _copied(kept.object)
+        return None if kept is None else kept.copied()
 
     async def scale(self, kind: Kind, seen: Object, replicas: int) -> Object:
         self._before("scale", kind)
@@ -408,7 +428,7 @@ class FakeApi:
         if stored:
             _check_preconditions(stored.object, metadata)
         stored = stored or _Stored({"apiVersion": kind.api_version, "kind": kind.kind})
-        live = _fields(kind, stored.object)
+        live = stored.fields(kind)
         wanted = {
             path: leaf
             for path, leaf in _fields(kind, _copied(body)).items()
@@ -423,7 +443,7 @@ class FakeApi:
         self._shelf(kind)[place] = stored
         self.calls.append(Call(verb, kind, place[0] or None, place[1], effective))
         self._after(verb, kind)
-        return _copied(stored.object)
+        return stored.copied()
 
     def _admit(
         self, kind: Kind, wanted: Fields, named: Mapping[str, Any], *, is_new: bool
@@ -461,7 +481,7 @@ class FakeApi:
         }
         body = unflatten(wanted)
         body["metadata"] = identity | body.get("metadata", {})
-        stored.object = {"apiVersion": kind.api_version, "kind": kind.kind} | body
+        stored.replace({"apiVersion": kind.api_version, "kind": kind.kind} | body)
         self._tell(kind, "MODIFIED" if "uid" in old else "ADDED", stored.object)
         return True
 

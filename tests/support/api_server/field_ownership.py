@@ -4,7 +4,7 @@ Enough of https://kubernetes.io/docs/reference/using-api/server-side-apply/ for 
 forced applies, removal of fields that their last owner drops, lists that are maps. No defaulting.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 Step = str | tuple[Any, ...]
@@ -34,22 +34,24 @@ _DEFAULTS = {"protocol": "TCP"}
 
 def flatten(node: Any, map_lists: Mapping[str, tuple[str, ...]], path: Path = ()) -> Fields:
     """All leaves of an object; absent and null are the same."""
-    return dict(_leaves(node, map_lists, path))
+    fields: Fields = {}
+    _add_leaves(fields, node, map_lists, path)
+    return fields
 
 
-def _leaves(
-    node: Any, map_lists: Mapping[str, tuple[str, ...]], path: Path
-) -> Iterator[tuple[Path, Any]]:
+def _add_leaves(
+    fields: Fields, node: Any, map_lists: Mapping[str, tuple[str, ...]], path: Path
+) -> None:
     if isinstance(node, dict) and node:
         for key, child in node.items():
-            yield from _leaves(child, map_lists, (*path, key))
+            _add_leaves(fields, child, map_lists, (*path, key))
     elif isinstance(node, list) and node and path and path[-1] in map_lists:
         keys = map_lists[str(path[-1])]
         for item in node:
             identity = tuple(item.get(key, _DEFAULTS.get(key)) for key in keys)
-            yield from _leaves(item, map_lists, (*path, identity))
+            _add_leaves(fields, item, map_lists, (*path, identity))
     elif path and node is not None:
-        yield path, node
+        fields[path] = node
 
 
 def unflatten(fields: Fields) -> dict[str, Any]:
