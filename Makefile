@@ -106,9 +106,8 @@ explore: install ## Look for new counterexamples of the properties; `make test` 
 	TONNAGE_PROPERTIES=explore $(BIN)/pytest tests/property
 
 # Each worker has a control plane of its own. Most of the time is spent waiting, so there are more
-# workers than cores; files are handed out in the order of conftest.py, since a worker's operator
-# ends where another folder begins.
-CLUSTER_WORKERS ?= 5
+# workers than cores; conftest.py says which files start first. Each worker takes 2 GiB of memory.
+CLUSTER_WORKERS ?= 7
 
 # API servers take most of the processor time of these tests, a fifth of it to collect garbage.
 GO_GARBAGE := GOGC=400 GOMEMLIMIT=1GiB

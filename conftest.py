@@ -1,11 +1,13 @@
-"""Marks each test by its path, so that `pytest -m` selects what to run, orders the journeys, and
-fixes the width of the output."""
+"""Marks each test by its path, so that `pytest -m` selects what to run, orders and distributes the
+files, and fixes the width of the output."""
 
 import os
 from pathlib import Path
 from typing import Final
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 _ROOT: Final = Path(__file__).parent
 _MARKER_OF_PATH: Final = {
@@ -34,15 +36,33 @@ _MARKER_OF_PATH: Final = {
 """The unit tests that take more than some two seconds together are slow, but for the rules of the
 repository, which any change can break."""
 
-_JOURNEYS: Final = "e2e/journeys"
-_LONG_JOURNEYS: Final = (
-    "e2e/journeys/pod_starts",
+_FIRST: Final = (
+    "tests/faults",
+    "e2e/delivery/availability/test_api_faults.py",
+    "e2e/journeys/multi_node/test_several_nodes.py",
+    "e2e/journeys/fleets/test_dra_histories.py",
+    "e2e/delivery/scaling",
     "e2e/journeys/models/test_node_disk.py",
+    "e2e/journeys/pod_starts",
+    "e2e/delivery/permissions/test_namespaces.py",
     "e2e/journeys/operation",
     "e2e/journeys/rollouts",
+    "e2e/basics",
 )
-"""Files that wait for minutes. They start before the other journeys, so that no worker is left with
-one of them after all others have ended."""
+"""What waits for minutes starts first, the longest before the others, so that no worker is left
+with one of them after all others have ended."""
+
+_ON_EMPTY_CLUSTER: Final = frozenset(
+    {
+        "e2e/delivery/availability/test_api_faults.py",
+        "e2e/delivery/availability/test_high_availability.py",
+        "e2e/delivery/gitops/test_argo_cd_operator.py",
+        "e2e/delivery/install/test_crd_evolution.py",
+        "e2e/delivery/install/test_helm.py",
+    }
+)
+"""Files that need a cluster without Tonnage. One worker runs all of them: a second control plane on
+each worker would take processor time from all, also while it waits for its next test."""
 
 
 def pytest_configure() -> None:
@@ -50,8 +70,22 @@ def pytest_configure() -> None:
     os.environ.pop("COLUMNS", None)
 
 
+class _Files(LoadFileScheduling):
+    """Gives a worker one file after the other, and all that need an empty cluster to the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "an empty cluster" if file in _ON_EMPTY_CLUSTER else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Distribute files with `--dist=loadfile`."""
+    return _Files(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the marker of the test's path, and order the journeys."""
+    """Add the marker of the test's path, and order the files."""
     for item in items:
         path = item.path.relative_to(_ROOT)
         for folder, marker in _MARKER_OF_PATH.items():
@@ -61,8 +95,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn_of(item: pytest.Item) -> int:
-    """When a test starts: 0 with all that is no journey, 1 with the long journeys, 2 after them."""
+    """The place of the test's file in _FIRST; all other files come later, as they are collected."""
     path = item.path.relative_to(_ROOT)
-    if not path.is_relative_to(_JOURNEYS):
-        return 0
-    return 1 if any(map(path.is_relative_to, _LONG_JOURNEYS)) else 2
+    turns = (turn for turn, first in enumerate(_FIRST) if path.is_relative_to(first))
+    return next(turns, len(_FIRST))
