@@ -29,7 +29,7 @@ SLOW = 2 * WAIT_SECONDS
 """The same in tests of several programs, such as Argo CD, Prometheus or more than one operator."""
 
 _MANAGER = "e2e-admin"
-_POLL_INTERVAL = 0.05
+_POLL_INTERVAL = 0.1
 _LONGEST_POLL_INTERVAL = 0.5
 _POLL_FACTOR = 5
 """A pause is so many times as long as the probe: what is waited for needs the cores."""
