@@ -37,6 +37,11 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
     "install one and name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 endef
 
+# Both are to be seen, whichever fails. mypy has one process, so the tests use the other cores.
+define beside_types
+$(BIN)/mypy & types=$$!; failed=0; $(1) || failed=$$?; wait $$types; exit $$failed
+endef
+
 ##@ Start here
 
 .PHONY: help
@@ -55,12 +60,10 @@ demo: install control-plane ## Show the operator at work on a real control plane
 
 .PHONY: check
 check: lint ## Lint, then types and the fast unit tests side by side: a minute, for each change
-	@$(BIN)/mypy & types=$$!; failed=0; \
-	$(BIN)/pytest -q --numprocesses=auto --dist=loadfile -m "not slow" tests/unit || failed=$$?; \
-	wait $$types; exit $$failed
+	@$(call beside_types,$(BIN)/pytest -q --numprocesses=auto --dist=loadfile -m "not slow" tests/unit)
 
 .PHONY: test
-test: lint type test-unit verify test-arguments test-integration ## Everything that must pass before a change lands
+test: lint test-unit verify test-arguments test-integration ## Everything that must pass before a change lands
 
 ##@ Checks
 
@@ -75,8 +78,9 @@ type: install ## mypy --strict
 	$(BIN)/mypy
 
 .PHONY: test-unit
-test-unit: install ## Unit, golden, property and fault tests: no network, no cluster
-	$(BIN)/pytest --numprocesses=auto --dist=loadfile tests/unit tests/golden tests/property tests/faults
+test-unit: install ## Types, and unit, golden, property and fault tests: no network, no cluster
+	@$(call beside_types,$(BIN)/pytest --numprocesses=auto --dist=loadfile \
+	  tests/unit tests/golden tests/property tests/faults)
 
 .PHONY: test-faults-long
 test-faults-long: install ## Each scenario with every view of the cluster there is: some ten minutes
