@@ -36,21 +36,22 @@ _MARKER_OF_PATH: Final = {
 """The unit tests that take more than some two seconds together are slow, but for the rules of the
 repository, which any change can break."""
 
-_FIRST: Final = (
+_ORDER: Final = (
     "tests/faults",
+    "e2e/journeys/pod_starts",
+    "e2e/delivery/scaling",
     "e2e/delivery/availability/test_api_faults.py",
+    "tests/integration",
+    "e2e/basics",
+    "e2e/delivery",
     "e2e/journeys/multi_node/test_several_nodes.py",
     "e2e/journeys/fleets/test_dra_histories.py",
-    "e2e/delivery/scaling",
     "e2e/journeys/models/test_node_disk.py",
-    "e2e/journeys/pod_starts",
-    "e2e/delivery/permissions/test_namespaces.py",
     "e2e/journeys/operation",
     "e2e/journeys/rollouts",
-    "e2e/basics",
 )
-"""What waits for minutes starts first, the longest before the others, so that no worker is left
-with one of them after all others have ended."""
+"""The files that wait for minutes start first, beside others that need the processor; the long ones
+of the rest start before the short ones. So no worker is left with a long file at the end."""
 
 _ON_EMPTY_CLUSTER: Final = frozenset(
     {
@@ -95,7 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn_of(item: pytest.Item) -> int:
-    """The place of the test's file in _FIRST; all other files come later, as they are collected."""
+    """The place of the test's file in _ORDER; all other files come later, as they are collected."""
     path = item.path.relative_to(_ROOT)
-    turns = (turn for turn, first in enumerate(_FIRST) if path.is_relative_to(first))
-    return next(turns, len(_FIRST))
+    turns = (turn for turn, part in enumerate(_ORDER) if path.is_relative_to(part))
+    return next(turns, len(_ORDER))
