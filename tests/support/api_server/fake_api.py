@@ -75,7 +75,7 @@ class _Stored:
         self.object, self._pickled, self._fields = body, None, None
 
     def copied(self) -> Object:
-        """A copy, which its reader can change. Half of a long test is copying."""
+        """A copy, which its reader can change."""
         if self._pickled is None:
             self._pickled = pickle.dumps(self.object, pickle.HIGHEST_PROTOCOL)
         copy: Object = pickle.loads(self._pickled)
