@@ -28,7 +28,7 @@ from e2e.models import inference
 NINE = [f"llama-{number}" for number in range(9)]
 THREE = [f"qwen-{number}" for number in range(3)]
 PATCHES_PER_SECOND = 60
-PATCHING_SECONDS = 20.0
+PATCHING_SECONDS = 60.0
 QUIET_EVENTS = 10
 """Events before the tenant starts, to compare with."""
 
