@@ -38,7 +38,7 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 endef
 
 # Both are to be seen, whichever fails. mypy has one process, so the tests use the other cores.
-define beside_types
+define next_to_types
 $(BIN)/mypy & types=$$!; failed=0; $(1) || failed=$$?; wait $$types; exit $$failed
 endef
 
@@ -60,7 +60,7 @@ demo: install control-plane ## Show the operator at work on a real control plane
 
 .PHONY: check
 check: lint ## Lint, then types and the fast unit tests side by side: a minute, for each change
-	@$(call beside_types,$(BIN)/pytest -q --numprocesses=auto --dist=loadfile -m "not slow" tests/unit)
+	@$(call next_to_types,$(BIN)/pytest -q --numprocesses=auto --dist=loadfile -m "not slow" tests/unit)
 
 .PHONY: test
 test: lint test-unit verify test-arguments test-integration ## Everything that must pass before a change lands
@@ -79,7 +79,7 @@ type: install ## mypy --strict
 
 .PHONY: test-unit
 test-unit: install ## Types, and unit, golden, property and fault tests: no network, no cluster
-	@$(call beside_types,$(BIN)/pytest --numprocesses=auto --dist=loadfile \
+	@$(call next_to_types,$(BIN)/pytest --numprocesses=auto --dist=loadfile \
 	  tests/unit tests/golden tests/property tests/faults)
 
 .PHONY: test-faults-long
@@ -109,8 +109,8 @@ test-sglang: install ## SGLang's own parser, memory and metrics against what is 
 explore: install ## Look for new counterexamples of the properties; `make test` tries the same ones always
 	TONNAGE_PROPERTIES=explore $(BIN)/pytest tests/property
 
-# Each worker has a control plane of its own. Most of the time is spent waiting, so there are more
-# workers than cores; conftest.py says which files start first. Each worker takes 2 GiB of memory.
+# Each worker has a control plane of its own, and takes 2 GiB of memory. Some tests mostly wait, so
+# there are more workers than cores; conftest.py says which files start first.
 CLUSTER_WORKERS ?= 7
 
 # API servers take most of the processor time of these tests, a fifth of it to collect garbage.

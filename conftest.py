@@ -50,8 +50,8 @@ _ORDER: Final = (
     "e2e/journeys/operation",
     "e2e/journeys/rollouts",
 )
-"""The files that wait for minutes start first, beside others that need the processor; the long ones
-of the rest start before the short ones. So no worker is left with a long file at the end."""
+"""The files that wait for minutes start first, next to others that need the processor; the long
+ones of the rest start before the short ones. So no worker is left with a long file at the end."""
 
 _ON_EMPTY_CLUSTER: Final = frozenset(
     {

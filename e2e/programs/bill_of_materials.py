@@ -81,8 +81,7 @@ def main() -> int:
     )
     parser.add_argument("--output", type=Path, required=True, help="the file to write")
     arguments = parser.parse_args()
-    # Tests import this module, and the validator builds its grammars for a second.
-    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415 - see above
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415 - takes a second
 
     text = json.dumps(with_licences(json.load(sys.stdin)), indent=2, sort_keys=True) + "\n"
     wrong = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
